@@ -226,6 +226,10 @@ impl NodeBuilder {
         };
         #[cfg(feature = "pinning")]
         let pin_requests = PinRequests::open(&path)?;
+        #[cfg(feature = "keys")]
+        if !read_only {
+            Keystore::remove_drafts(&path);
+        }
         let identity = if read_only { Identity::open_read_only(&path)? } else { Identity::open(&path)? };
         let root_file = ledger_dir.as_deref().map(RootFile::new);
         let saved_roots = root_file.as_ref().map(RootFile::read).transpose()?.unwrap_or_default();

@@ -11,6 +11,9 @@ use zeroize::Zeroizing;
 /// Maximum size of a file. Key files are far smaller; 10,000 API keys with their names take less.
 pub const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 
+/// Extension of a file that is being written.
+const DRAFT: &str = "new";
+
 /// Permission bits of the group and of others.
 const OTHERS: u32 = 0o077;
 
@@ -61,7 +64,8 @@ pub fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroizing<Ve
 /// The error of the file system; the file is as it was.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
-    draft.push(".new");
+    draft.push(".");
+    draft.push(DRAFT);
     // A draft that a crash left behind could have another mode.
     match fs::remove_file(&draft) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -72,6 +76,16 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&draft, path)?;
     sync_parent(path)
+}
+
+/// Removes what writes to a directory that a crash ended have left, and which may be secrets. Blocks on the disk.
+pub(crate) fn remove_drafts(directory: &Path) {
+    // There may be no such directory, and a draft that stays is tried again at the next start.
+    for path in fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        if path.extension().is_some_and(|extension| extension == DRAFT) {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 /// Runs work that waits for the disk on a blocking thread.

@@ -1,6 +1,7 @@
 //! Imports of DAGs from CARs.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -11,7 +12,7 @@ use ipfrs_stream::car::{CarLimits, CarReader};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
-use crate::gc::Lease;
+use crate::gc::RenewedLease;
 use crate::metrics::Active;
 use crate::node::ImportPermit;
 use crate::{ContentPath, Node, PinOptions};
@@ -41,7 +42,7 @@ pub struct DagImportOptions {
 pub struct DagImport {
     node: Node,
     /// Protects the imported blocks from gc until the roots are pinned; `None` if they are not to be pinned.
-    lease: Option<Lease>,
+    lease: Option<Arc<RenewedLease>>,
     limits: CarLimits,
     batch: Vec<Block>,
     batch_bytes: usize,
@@ -81,7 +82,7 @@ impl Node {
         }
         Ok(DagImport {
             node: self.clone(),
-            lease: options.pin_roots.then(|| self.inner.protection.lease()),
+            lease: options.pin_roots.then(|| self.inner.protection.renewed_lease()),
             limits,
             batch: Vec::new(),
             batch_bytes: 0,
@@ -121,6 +122,9 @@ impl DagImport {
             let len = block.data().len();
             if self.batch_bytes + len > BATCH_BYTES || self.batch.len() == BATCH_BLOCKS {
                 self.send().await?;
+            }
+            if let Some(lease) = &self.lease {
+                lease.remember([block.cid().hash()].into_iter());
             }
             self.blocks += 1;
             self.batch_bytes += len;

@@ -29,8 +29,9 @@
 //! A new epoch begins when the newest one is full or old, and with each gc run. A lease belongs to the newest epoch
 //! at its start (that of a gc run to the oldest), and the oldest epoch is dropped as soon as it has no lease. An
 //! endless chain of overlapping leases therefore keeps only the touches since about the start of its oldest lease,
-//! both in memory and from gc. Above [`MAX_TOUCHES`], the touches are dropped and every block is spared until the
-//! leases of that time have ended; a gc run reports this and fails.
+//! both in memory and from gc. An import, which may last as long as its client likes, gives up the touches of others
+//! when a gc run begins ([`RenewedLease`](super::RenewedLease)). Above [`MAX_TOUCHES`], the touches are dropped and
+//! every block is spared until the leases of that time have ended; a gc run reports this and fails.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use ipfrs_core::{Error, ErrorKind, Multihash, Result};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 
+use super::renewed::RenewedLeases;
 use crate::fingerprint::{ByItself, Fingerprints};
 
 /// Number of touches in one epoch: the capacity of a hash table with 2^17 buckets, at about 10 bytes each.
@@ -66,6 +68,7 @@ struct Shared {
     fingerprints: Fingerprints,
     epochs: Mutex<Epochs>,
     deletions: Arc<RwLock<()>>,
+    renewed: RenewedLeases,
 }
 
 #[derive(Debug, Default)]
@@ -131,6 +134,15 @@ impl Protection {
         lease
     }
 
+    /// Begins an epoch, so that the next lease does not keep earlier touches.
+    pub(super) fn begin_epoch(&self) {
+        self.shared.epochs.lock().begin_if_useful();
+    }
+
+    pub(super) fn renewed(&self) -> &RenewedLeases {
+        &self.shared.renewed
+    }
+
     fn join(&self, epochs: &mut Epochs, number: u64) -> Lease {
         if let Some(epoch) = epochs.alive.get_mut((number - epochs.first) as usize) {
             epoch.leases += 1;
@@ -144,16 +156,25 @@ impl Protection {
         if self.shared.epochs.lock().alive.is_empty() {
             return;
         }
-        let touches: Vec<_> = hashes.map(|hash| self.shared.fingerprints.short(hash)).collect();
+        let touches: Vec<_> = hashes.map(|hash| self.fingerprint(hash)).collect();
+        self.touch_again(&touches);
+    }
+
+    /// Touches blocks by their fingerprints.
+    pub(crate) fn touch_again(&self, fingerprints: &[u64]) {
         let mut epochs = self.shared.epochs.lock();
-        for touch in touches {
-            epochs.touch(touch, MAX_TOUCHES);
+        for touch in fingerprints {
+            epochs.touch(*touch, MAX_TOUCHES);
         }
+    }
+
+    pub(crate) fn fingerprint(&self, hash: &Multihash) -> u64 {
+        self.shared.fingerprints.short(hash)
     }
 
     /// Returns whether a block must be kept.
     pub(crate) fn is_touched(&self, hash: &Multihash) -> bool {
-        let touch = self.shared.fingerprints.short(hash);
+        let touch = self.fingerprint(hash);
         self.shared.epochs.lock().alive.iter().any(|epoch| match &epoch.touched {
             Touched::These(touches) => touches.contains(&touch),
             Touched::Everything => true,

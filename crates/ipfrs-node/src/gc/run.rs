@@ -159,6 +159,7 @@ impl Node {
                  and run `repo gc --force`)",
             ));
         }
+        self.inner.protection.renew_leases();
         let lease = self.inner.protection.lease_of_all();
         self.inner.protection.check()?;
         let faults = self.faults();
@@ -344,7 +345,11 @@ impl Node {
     /// # Errors
     /// If the pins cannot be read or the blocks cannot be deleted.
     pub async fn remove_blocks(&self, cids: &[Cid], force: bool) -> Result<Vec<Removal>> {
-        let lease = self.inner.protection.lease_of_all();
+        let protection = &self.inner.protection;
+        if cids.iter().any(|cid| protection.is_touched(cid.hash())) {
+            protection.renew_leases();
+        }
+        let lease = protection.lease_of_all();
         let durable = self.ensure_pins_are_durable(None).await?;
         let pinned = self.what_keeps(cids).await?;
         self.ensure_pins_are_durable(Some(durable)).await?;

@@ -17,7 +17,7 @@ use prometheus::IntCounter;
 use super::directory_tree::Tree;
 use super::sinks::{Counted, sink};
 use crate::content::segments;
-use crate::gc::Lease;
+use crate::gc::RenewedLease;
 use crate::metrics::Active;
 use crate::mutable_files::MutablePath;
 use crate::node::ImportPermit;
@@ -69,7 +69,7 @@ pub struct AddSession {
     /// Whether a root was put at the path, which is not a directory.
     has_put_file: bool,
     /// Protects the written blocks from garbage collection until they are pinned.
-    lease: Lease,
+    lease: Arc<RenewedLease>,
     _active: Active,
     _import_permit: ImportPermit,
 }
@@ -116,7 +116,8 @@ impl Node {
         }
         let sink = sink(self, &options)?;
         let blocks = Arc::new(AtomicU64::new(0));
-        let sink = Arc::new(Counted { sink, blocks: blocks.clone() });
+        let lease = self.inner.protection.renewed_lease();
+        let sink = Arc::new(Counted { sink, lease: lease.clone(), blocks: blocks.clone() });
         let begin = |id| self.inner.operations.begin(id, OperationKind::Add, 0, None);
         let operation = options.operation.map(begin).transpose()?;
         let import_permit = self.import_permit().await?;
@@ -155,7 +156,7 @@ impl Node {
             pins: (!options.only_hash && !options.unpinned).then(|| (self.clone(), options.pin_name)),
             to_files: options.to_files.map(|path| (self.clone(), path)),
             has_put_file: false,
-            lease: self.inner.protection.lease(),
+            lease,
             _active: active,
             _import_permit: import_permit,
         })
@@ -344,7 +345,7 @@ impl AddSession {
         let Some((node, name)) = &self.pins else { return Ok(()) };
         let roots = added.iter().filter(|added| self.is_root(added));
         let pin = |added: &Added| Pin { name: name.clone(), ..Pin::recursive(added.cid) };
-        pins::insert(node, roots.map(pin).collect(), &self.lease).await
+        pins::insert(node, roots.map(pin).collect(), &self.lease.current()).await
     }
 
     /// Whether an entry is in no directory of the import.

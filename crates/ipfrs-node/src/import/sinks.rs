@@ -8,6 +8,7 @@ use ipfrs_core::{Block, FileOffset, Result};
 use ipfrs_stream::StoreSink;
 use ipfrs_unixfs::BlockSink;
 
+use crate::gc::RenewedLease;
 use crate::{AddOptions, Node};
 
 /// Sink that discards all blocks, for imports that only compute content IDs.
@@ -32,9 +33,10 @@ pub(super) fn sink(node: &Node, options: &AddOptions) -> Result<Arc<dyn BlockSin
     })
 }
 
-/// Sink that counts the blocks that another sink has accepted.
+/// Sink that counts the blocks that another sink has accepted, and that the lease of the import keeps.
 pub(super) struct Counted {
     pub(super) sink: Arc<dyn BlockSink>,
+    pub(super) lease: Arc<RenewedLease>,
     pub(super) blocks: Arc<AtomicU64>,
 }
 
@@ -42,6 +44,7 @@ pub(super) struct Counted {
 impl BlockSink for Counted {
     async fn put(&self, blocks: Vec<Block>) -> Result<()> {
         let count = blocks.len() as u64;
+        self.lease.remember(blocks.iter().map(|block| block.cid().hash()));
         self.sink.put(blocks).await?;
         self.blocks.fetch_add(count, Ordering::Relaxed);
         Ok(())
@@ -49,6 +52,7 @@ impl BlockSink for Counted {
 
     async fn put_leaves(&self, leaves: Vec<(Block, FileOffset)>) -> Result<()> {
         let count = leaves.len() as u64;
+        self.lease.remember(leaves.iter().map(|(block, _)| block.cid().hash()));
         self.sink.put_leaves(leaves).await?;
         self.blocks.fetch_add(count, Ordering::Relaxed);
         Ok(())

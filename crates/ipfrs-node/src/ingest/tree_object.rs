@@ -61,12 +61,17 @@ impl TreeObject {
     /// Opens the file, which it creates durably. Returns its size too.
     pub(super) async fn open(node: &Node, name: &IngestName, append: bool) -> Result<(Self, u64)> {
         let path = path_of(name)?;
+        let journal = journals(node).await?.join(name.as_str());
+        if append {
+            // A writer that could not settle has left its acknowledged bytes there.
+            node.recover_journal(&journal, name).await?;
+        }
         let opened = node.open_appended(&path, append).await?;
         let Some(file) = opened else { return Err(exists(name)) };
         let mut edit = open_edit(node, &file).await?;
         let size = edit.size();
         edit.seek(size).await?;
-        let journal = Journal::create(journals(node).await?.join(name.as_str())).await?;
+        let journal = Journal::create(journal).await?;
         let object = Self {
             node: node.clone(),
             path,
@@ -140,7 +145,12 @@ impl TreeObject {
             return Ok(());
         }
         let (link, blocks) = self.edit.commit().await?;
-        self.node.replace_appended(&self.path, &mut self.file, link, blocks).await?;
+        let replaced = self.node.replace_appended(&self.path, &mut self.file, link, blocks).await;
+        if replaced.as_ref().is_err_and(|e| e.kind() == ErrorKind::Conflict) {
+            // Its bytes belong to a file that is gone.
+            self.journal.remove();
+        }
+        replaced?;
         self.journal.reset();
         self.unrecorded.clear();
         // The last leaf has what is left after full leaves, counted from the last commit.
@@ -197,34 +207,45 @@ impl Node {
         let listed: io::Result<Vec<PathBuf>> =
             listed.await.map_err(|e| Error::internal("a task that lists journals failed").with_source(e))?;
         for path in listed.map_err(|e| Error::io("cannot list the journals", e))? {
-            self.recover_journal(&path).await?;
+            let name = path.file_name().and_then(|name| name.to_str()?.parse::<IngestName>().ok());
+            let Some(name) = name else { continue };
+            if let Err(error) = self.recover_journal(&path, &name).await {
+                tracing::warn!(object = %name, %error, "a journal cannot be moved into its object, so it is kept");
+            }
         }
         Ok(())
     }
 
-    async fn recover_journal(&self, path: &Path) -> Result<()> {
-        let name = path.file_name().and_then(|name| name.to_str()?.parse::<IngestName>().ok());
-        let Some(name) = name else { return Ok(()) };
+    /// Moves what is left in a journal, if there is one, into the tree.
+    async fn recover_journal(&self, path: &Path, name: &IngestName) -> Result<()> {
         let cannot = |e| Error::io(format_args!("cannot read {}", path.display()), e);
-        let object = path_of(&name)?;
+        let object = path_of(name)?;
         let size = match self.mutable_file(&object).await {
             Ok(file) => file.size(),
             // Someone removed the object while it was written.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => {
-                tracing::warn!(object = %object, "the object of a journal was removed, so the journal is removed");
-                return fs::remove_file(path).map_err(cannot);
+                return match fs::remove_file(path) {
+                    Ok(()) => {
+                        tracing::warn!(%object, "the object of a journal was removed, so the journal is removed");
+                        Ok(())
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+                    Err(e) => Err(cannot(e)),
+                };
             }
-            Err(error) => {
-                tracing::warn!(object = %object, %error, "the object of a journal cannot be read, so the journal is kept");
-                return Ok(());
-            }
+            Err(error) => return Err(error),
         };
         let source = path.to_owned();
         let read = spawn_blocking(move || journal::read(&source, size)).await;
         let read = read.map_err(|e| Error::internal("a task that reads a journal failed").with_source(e))?;
-        match read.map_err(cannot)? {
+        let left = match read {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            read => read.map_err(cannot)?,
+        };
+        match left {
             Some(leftover) if leftover.offset == size => {
-                let file = self.open_appended(&object, true).await?.ok_or_else(|| exists(&name))?;
+                let _lease = self.appended_lease();
+                let file = self.open_appended(&object, true).await?.ok_or_else(|| exists(name))?;
                 let mut edit = open_edit(self, &file).await?;
                 edit.seek(size).await?;
                 edit.write(leftover.bytes).await?;
@@ -238,5 +259,44 @@ impl Node {
             None => {}
         }
         fs::remove_file(path).map_err(cannot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use bytes::Bytes;
+
+    use crate::Node;
+    use crate::ingest::{IngestName, IngestObject, IngestStore};
+
+    async fn append(object: &mut IngestObject, message: &'static str) {
+        object.append(vec![Bytes::from_static(message.as_bytes())]).await.unwrap();
+        object.commit().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn bytes_that_were_committed_to_a_journal_are_there_for_the_next_writer() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::open_default(dir.path()).await.unwrap();
+        let name: IngestName = "a".parse().unwrap();
+        let mut object = node.ingest(IngestStore::Ipfs, name.clone(), false).await.unwrap();
+        append(&mut object, "one").await;
+        append(&mut object, "two").await;
+        // Its writer could not settle it.
+        drop(object);
+
+        let mut object = node.ingest(IngestStore::Ipfs, name.clone(), true).await.unwrap();
+        assert_eq!(object.bytes(), 6);
+        append(&mut object, "three").await;
+        drop(object);
+
+        let path = super::path_of(&name).unwrap();
+        node.remove_from_tree(&path, false, false).await.unwrap();
+        let object = node.ingest(IngestStore::Ipfs, name, true).await.unwrap();
+        assert_eq!(object.bytes(), 0, "the journal of a file that was removed does not come back");
+        object.finish().await.unwrap();
+        assert_eq!(fs::read_dir(dir.path().join(super::JOURNALS)).unwrap().count(), 0);
     }
 }

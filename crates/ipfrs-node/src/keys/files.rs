@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ipfrs_core::{Base, Error, Result};
 use ipfrs_ipns::PrivateKey;
 
-use crate::private_file::{Exposed, read_private, sync_parent, write_private};
+use crate::private_file::{Exposed, read_private, remove_drafts, sync_parent, write_private};
 
 /// Name of the directory in the repo.
 const DIRECTORY: &str = "keystore";
@@ -26,6 +26,10 @@ pub(super) struct KeyFiles {
 impl KeyFiles {
     pub(super) fn new(repo: &Path) -> Self {
         Self { dir: repo.join(DIRECTORY) }
+    }
+
+    pub(super) fn remove_drafts(&self) {
+        remove_drafts(&self.dir);
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -41,6 +41,11 @@ impl Keystore {
     pub(crate) fn new(repo: &Path) -> Self {
         Self { files: KeyFiles::new(repo), changing: Arc::default(), publishing: Mutex::default() }
     }
+
+    /// Removes keys whose creation a crash ended. Blocks on the disk.
+    pub(crate) fn remove_drafts(repo: &Path) {
+        KeyFiles::new(repo).remove_drafts();
+    }
 }
 
 /// Key with its local name and its ID, which is the IPNS name that it publishes.

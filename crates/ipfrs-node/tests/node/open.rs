@@ -45,6 +45,19 @@ async fn failed_open_leaves_the_registry_as_it_was() {
 }
 
 #[tokio::test]
+async fn keys_that_a_crash_left_half_written_are_removed() {
+    let repo = tempfile::tempdir().unwrap();
+    let keystore = repo.path().join("keystore");
+    std::fs::create_dir(&keystore).unwrap();
+    let [draft, key] = ["key_me.new", "key_me"].map(|name| keystore.join(name));
+    for path in [&draft, &key] {
+        std::fs::write(path, "secret").unwrap();
+    }
+    Node::open_default(repo.path()).await.unwrap().close().await.unwrap();
+    assert!(!draft.exists() && key.exists());
+}
+
+#[tokio::test]
 async fn settings_without_effect_on_an_engine_are_errors() {
     let repo = tempfile::tempdir().unwrap();
     let store = StoreConfig { read_only: true, ..StoreConfig::default() };

@@ -1,0 +1,111 @@
+//! Leases of tasks that wait for a client.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use ipfrs_core::Multihash;
+use parking_lot::Mutex;
+
+use super::{Lease, Protection};
+
+/// Number of own touches above which a lease stays as it is: 8 MB.
+const MAX_OWN: usize = 1024 * 1024;
+
+/// A lease that each gc run replaces by a new one, so that a slow client does not keep what others touched since its
+/// task began. It remembers what the task itself touched, and touches it again under the new lease.
+pub(crate) struct RenewedLease {
+    protection: Protection,
+    state: Mutex<State>,
+}
+
+struct State {
+    lease: Lease,
+    /// Fingerprints of the task's own touches; `None` if there are too many.
+    own: Option<Vec<u64>>,
+}
+
+impl fmt::Debug for RenewedLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RenewedLease").finish_non_exhaustive()
+    }
+}
+
+impl RenewedLease {
+    /// Remembers blocks that the task is about to put. The put touches them.
+    pub(crate) fn remember<'a>(&self, hashes: impl ExactSizeIterator<Item = &'a Multihash>) {
+        let mut state = self.state.lock();
+        state.own = state.own.take().filter(|own| own.len() + hashes.len() <= MAX_OWN);
+        if let Some(own) = &mut state.own {
+            own.extend(hashes.map(|hash| self.protection.fingerprint(hash)));
+        }
+    }
+
+    /// Returns the lease, for a task that completes what this one began.
+    pub(crate) fn current(&self) -> Lease {
+        self.state.lock().lease.clone()
+    }
+
+    fn renew(&self) {
+        let mut state = self.state.lock();
+        let State { lease, own: Some(own) } = &mut *state else { return };
+        let new = self.protection.lease();
+        // The blocks stay touched, because the old lease ends after this.
+        self.protection.touch_again(own);
+        *lease = new;
+    }
+}
+
+/// The leases that can be renewed.
+#[derive(Debug, Default)]
+pub(super) struct RenewedLeases(Mutex<Vec<Weak<RenewedLease>>>);
+
+impl Protection {
+    /// Returns a lease that ends at the next gc run, and continues as a new one with its own touches.
+    pub(crate) fn renewed_lease(&self) -> Arc<RenewedLease> {
+        let state = State { lease: self.lease(), own: Some(Vec::new()) };
+        let lease = Arc::new(RenewedLease { protection: self.clone(), state: Mutex::new(state) });
+        let mut leases = self.renewed().0.lock();
+        leases.retain(|lease| lease.strong_count() > 0);
+        leases.push(Arc::downgrade(&lease));
+        lease
+    }
+
+    /// Renews the leases of tasks that wait for clients.
+    pub(crate) fn renew_leases(&self) {
+        let leases: Vec<_> = self.renewed().0.lock().iter().filter_map(Weak::upgrade).collect();
+        if leases.is_empty() {
+            return;
+        }
+        self.begin_epoch();
+        leases.iter().for_each(|lease| lease.renew());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipfrs_core::hash::sha2_256;
+
+    use super::*;
+
+    #[test]
+    fn a_renewed_lease_keeps_its_own_touches_only() {
+        let protection = Protection::default();
+        let [own, other] = [sha2_256(b"own"), sha2_256(b"other")];
+        let import = protection.renewed_lease();
+        import.remember([&own].into_iter());
+        protection.touch([&own, &other].into_iter());
+        assert!(protection.is_touched(&other));
+        let completing = import.current();
+        protection.renew_leases();
+        assert!(protection.is_touched(&other), "a task that completes the import holds the old lease");
+        drop(completing);
+        assert!(protection.is_touched(&own) && !protection.is_touched(&other));
+
+        let hashes: Vec<_> = (0..MAX_OWN).map(|_| &other).collect();
+        import.remember(hashes.into_iter());
+        protection.renew_leases();
+        assert!(protection.is_touched(&own), "a lease that cannot tell its own touches is not replaced");
+        drop(import);
+        assert!(!protection.is_touched(&own));
+    }
+}
