@@ -20,6 +20,7 @@ mod persisted;
 mod query;
 mod scalars;
 mod schema;
+mod selected;
 mod subscription;
 mod types;
 mod variables;

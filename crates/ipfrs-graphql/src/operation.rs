@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_graphql::parser::types::OperationType;
-use async_graphql::{Name, PathSegment, Request, Response, ServerError, Value};
+use async_graphql::{Name, Request, Response, ServerError, Value};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use ipfrs_core::{Error, ErrorKind, Result};
@@ -29,6 +29,7 @@ use crate::limits::MAX_ERRORS;
 use crate::metrics::Metrics;
 use crate::persisted::PersistedQueries;
 use crate::schema::{NodeSchema, schema};
+use crate::selected::{Selected, mark};
 use crate::variables::check_values;
 
 /// Executes operations. Clones share the state.
@@ -52,6 +53,7 @@ pub(crate) struct Operation {
     context: RequestContext,
     /// Whether the time for the operation is limited: not while a file arrives.
     is_timed: bool,
+    selected: Selected,
 }
 
 impl Operation {
@@ -103,10 +105,8 @@ impl Answer {
     }
 
     /// Returns the response of the library. Errors without a path arose before the execution.
-    fn of(mut response: Response, executor: &Executor, budget: Option<Arc<Budget>>) -> Self {
-        for error in &response.errors {
-            set_null(&mut response.data, &error.path);
-        }
+    fn of(mut response: Response, selected: &Selected, executor: &Executor, budget: Option<Arc<Budget>>) -> Self {
+        selected.complete(&mut response);
         let is_refused = response.data == Value::Null
             && !response.errors.is_empty()
             && response.errors.iter().all(|error| error.path.is_empty());
@@ -129,24 +129,6 @@ impl Answer {
     /// Whether the response has no data, for whatever reason.
     pub(crate) fn has_no_data(&self) -> bool {
         self.data.as_ref().is_none_or(|data| *data == Value::Null)
-    }
-}
-
-/// Sets a field that failed to null: the library omits it. All fields that can fail are nullable.
-fn set_null(data: &mut Value, path: &[PathSegment]) {
-    let Some((last, parents)) = path.split_last() else { return };
-    let mut target = data;
-    for segment in parents {
-        let child = match (target, segment) {
-            (Value::Object(fields), PathSegment::Field(name)) => fields.get_mut(name.as_str()),
-            (Value::List(items), PathSegment::Index(index)) => items.get_mut(*index),
-            _ => None,
-        };
-        let Some(child) = child else { return };
-        target = child;
-    }
-    if let (Value::Object(fields), PathSegment::Field(name)) = (target, last) {
-        fields.entry(Name::new(name)).or_insert(Value::Null);
     }
 }
 
@@ -225,9 +207,11 @@ impl Executor {
         if let Some((_, operation)) = operation.filter(|_| kind == OperationType::Subscription) {
             check_subscription(document, &operation.node).map_err(|e| request_error(&e))?;
         }
+        let selected = operation.map(|(_, operation)| Selected::of(document, &operation.node, &variables));
+        let selected = selected.unwrap_or_default();
         request.variables = variables;
         let context = RequestContext::new(&self.0.node, &self.0.memory, &self.0.config, caller.clone());
-        Ok(Operation { request, kind, context, is_timed: true })
+        Ok(Operation { request, kind, context, is_timed: true, selected })
     }
 
     /// Parses and checks a new document.
@@ -240,8 +224,10 @@ impl Executor {
             return Err(request_error(&Error::new(ErrorKind::Forbidden, why)));
         }
         check_introspection(document).map_err(|e| request_error(&e))?;
-        let document = document.clone();
-        self.0.documents.insert(&request.query, document);
+        let mut document = document.clone();
+        mark(&mut document);
+        self.0.documents.insert(&request.query, document.clone());
+        request.set_parsed_query(document);
         Ok(())
     }
 
@@ -264,17 +250,17 @@ impl Executor {
 
     /// Executes a query or a mutation.
     pub(crate) async fn execute(&self, operation: Operation) -> Answer {
-        let Operation { request, kind, context, is_timed } = operation;
+        let Operation { request, kind, context, is_timed, selected } = operation;
         let (start, budget) = (Instant::now(), Arc::clone(&context.budget));
         let executing = self.0.schema.execute(request.data(context));
         let limit = self.0.config.timeout();
         let answer = if is_timed {
             match timeout(limit, executing).await {
-                Ok(response) => Answer::of(response, self, Some(budget)),
+                Ok(response) => Answer::of(response, &selected, self, Some(budget)),
                 Err(_) => Answer::timed_out(limit),
             }
         } else {
-            Answer::of(executing.await, self, Some(budget))
+            Answer::of(executing.await, &selected, self, Some(budget))
         };
         self.0.metrics.took(kind, start);
         self.0.metrics.ended(kind, answer.errors.is_empty());
@@ -289,13 +275,14 @@ impl Executor {
         }
         let open = self.0.metrics.subscription();
         let mut is_first = true;
+        let selected = operation.selected;
         let responses = self.0.schema.execute_stream(operation.request.data(operation.context));
         let answers = responses.map(move |response| {
             let _until_the_end = &open;
             if std::mem::replace(&mut is_first, false) {
                 executor.0.metrics.ended(OperationType::Subscription, response.is_ok());
             }
-            Answer::of(response, &executor, None)
+            Answer::of(response, &selected, &executor, None)
         });
         fair(answers).boxed()
     }

@@ -372,6 +372,24 @@ async fn fields_that_fail_are_null() {
 }
 
 #[tokio::test]
+async fn responses_have_the_shape_and_the_order_of_the_document() {
+    let gateway = TestGateway::start().await;
+    let file = gateway.add("", "hello").await;
+    let document = format!(
+        "query($no: Boolean = false) {{ version {{ ...v }} block(cid: \"{file}\") {{ x: links(first: 9999) {{ cid }} }}
+         a: file(path: \"/ipfs/{file}\") {{ cid @include(if: $no) }} none: block(cid: \"{CID}\") {{ ...b }}
+         dag(path: \"/ipfs/{file}\") {{ remainder codec }} hasBlock(cid: \"{file}\") }}
+         fragment v on Version {{ version @skip(if: true) }} fragment b on Block {{ cid }}"
+    );
+    for _ in 0..20 {
+        let text = send(&gateway, &json!({"query": document})).await.text().await.unwrap();
+        let expected = "{\"data\":{\"version\":{},\"block\":{\"x\":null},\"a\":{},\"none\":null,\
+                        \"dag\":{\"remainder\":[],\"codec\":\"dag-pb\"},\"hasBlock\":true},\"errors\":[";
+        assert!(text.starts_with(expected), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn introspection_can_be_disabled() {
     let gateway = TestGateway::start_with(|config| config.graphql.introspection = false).await;
     let (_, code, message) = refusal(&gateway, &json!({"query": "{ __schema { types { name } } }"})).await;
