@@ -83,7 +83,7 @@ pub(crate) enum Command {
     Add(AddArgs),
     /// Write the content of files to standard output
     Cat(CatArgs),
-    /// Save a file or a directory
+    /// Save a file or a directory, with the permissions and times that are stored with it
     Get(GetArgs),
     /// List directories: content ID, size and name of each entry
     Ls(LsArgs),
@@ -294,8 +294,8 @@ pub(crate) struct AddArgs {
     /// Store the modification times of files, directories and symlinks; leaves are then not raw blocks
     #[arg(long)]
     pub(crate) preserve_mtime: bool,
-    /// Permissions to store for every file and directory, such as 0644
-    #[arg(long)]
+    /// Permissions in octal to store for every file and directory, such as 0644
+    #[arg(long, value_parser = value::permissions)]
     pub(crate) mode: Option<String>,
     /// Modification time to store for every file and directory, in seconds since 1970
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
@@ -335,7 +335,8 @@ pub(crate) struct GetArgs {
     /// A content ID, or a path below one: CID/name, /ipfs/CID/name
     #[arg(value_name = "IPFS-PATH")]
     pub(crate) path: OsString,
-    /// Target path; an existing file is replaced, and an existing directory receives the content under its own name
+    /// Target path; an existing file is replaced, an existing directory receives the content under its own name, and -
+    /// is standard output
     /// [default: the last component of the path, in the current directory]
     #[arg(short, long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! One module per command.
 
 mod add;
+mod attributes;
 mod auth;
 mod bench;
 mod block;

@@ -24,6 +24,14 @@ pub(super) fn hash_function(text: &str) -> Result<String> {
     Ok(text.to_owned())
 }
 
+/// Parses permissions, which are octal with or without a leading 0, into the form that the daemon takes for octal.
+pub(super) fn permissions(text: &str) -> Result<String> {
+    let digits = text.strip_prefix("0o").unwrap_or(text);
+    let mode = u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o7777 && !digits.starts_with('+'));
+    let mode = mode.with_context(|| format!("{text:?} is not octal permissions: use a number such as 0644"))?;
+    Ok(format!("0{mode:o}"))
+}
+
 /// Checks the name of a codec.
 pub(super) fn codec(text: &str) -> Result<String> {
     codec::parse(text)?;

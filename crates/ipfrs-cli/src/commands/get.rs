@@ -1,7 +1,7 @@
 //! `get`.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use ipfrs_rpc::types::Link;
 use tokio::fs::{self, OpenOptions};
 use tokio::io::AsyncWriteExt;
 
+use super::attributes::Attributes;
 use super::ls::{Entries, file_name, link_target};
 use super::stage::{Saved, Stage, inside};
 use crate::api::{Api, Kind};
@@ -30,34 +31,66 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
     let path = api.settled(&args.path).await?;
     let kind = api.kind(&path).await?;
     let one_file = OneFile::of(args, &kind);
+    if args.output.as_deref() == Some(Path::new("-")) {
+        return print(api, args, &path, &kind, one_file.as_ref(), out).await;
+    }
     let target = target(args, one_file.as_ref())?;
     let stage = Stage::new(&target, kind == Kind::File || one_file.is_some())?;
     let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: out.is_json() });
     let fetch = async {
         if let Some(one_file) = &one_file {
             let mut response = api.call(one_file.request(args)).await?;
-            return stage.save(&mut response, &progress).await;
+            stage.save(&mut response, &progress).await?;
+            return anyhow::Ok(Attributes::default());
         }
+        let attributes = Attributes::at(api, &path).await?;
         match kind {
             Kind::File => fetch_file(api, &path, &stage.root(), &progress, false).await,
             Kind::Symlink => link(OsStr::from_bytes(&api.link_target(&path).await?), &stage.root()).await,
             Kind::Directory => Tree { api, progress: &progress }.fetch(&path, stage.root()).await,
-        }
+        }?;
+        Ok(attributes)
     };
     // An interrupt drops the stage, which removes everything incomplete.
-    tokio::select! {
+    let attributes = tokio::select! {
         outcome = fetch => outcome?,
         interrupt = interrupted() => {
             interrupt?;
             return Err(Interrupted("interrupted: nothing was saved").into());
         }
-    }
+    };
     stage.commit()?;
+    // A directory without the permission to write cannot be moved.
+    attributes.set(&target)?;
     progress.over();
     if out.is_json() {
         return out.object(&Saved::at(&target));
     }
     out.line(&format!("saved {}", printable_name(target.as_os_str())))
+}
+
+/// Writes a file or an archive to standard output.
+async fn print(
+    api: &Api,
+    args: &GetArgs,
+    path: &OsStr,
+    kind: &Kind,
+    one_file: Option<&OneFile>,
+    out: &mut Output,
+) -> Result<()> {
+    let request = match (one_file, kind) {
+        (Some(one_file), _) => one_file.request(args),
+        (None, Kind::File) => Request::query("cat").with_arg(path),
+        (None, _) => bail!("only a file or an archive can be written to standard output: add -a"),
+    };
+    let mut response = api.call(request).await?;
+    let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: io::stdout().is_terminal() });
+    response.content_length().into_iter().for_each(|bytes| progress.expect(bytes));
+    while let Some(bytes) = response.next().await? {
+        out.bytes(&bytes)?;
+        progress.done(bytes.len() as u64);
+    }
+    Ok(())
 }
 
 /// Returns the last component of the path, within the directory given by -o, or else the current directory.
@@ -144,6 +177,8 @@ impl Tree<'_> {
     async fn fetch(&self, root: &OsStr, path: PathBuf) -> Result<()> {
         let mut pending = vec![Pending { cid: root.to_owned(), path, depth: 0 }];
         let mut files = FuturesUnordered::new();
+        // Set at the end: a directory may not be writable, and its time changes with each new entry.
+        let mut directories = Vec::new();
         while let Some(directory) = pending.pop() {
             if directory.depth > MAX_DEPTH {
                 bail!("refusing to save directories that are nested more than {MAX_DEPTH} levels deep");
@@ -154,9 +189,13 @@ impl Tree<'_> {
                 let path = inside(&directory.path, &file_name(&entry)?)?;
                 match entry.r#type {
                     Link::DIRECTORY => {
+                        directories.push((Attributes::of(&entry), path.clone()));
                         pending.push(Pending { cid: entry.hash.into(), path, depth: directory.depth + 1 });
                     }
-                    Link::SYMLINK => link(&link_target(&entry)?, &path).await?,
+                    Link::SYMLINK => {
+                        link(&link_target(&entry)?, &path).await?;
+                        Attributes::of(&entry).set(&path)?;
+                    }
                     _ => {
                         self.progress.expect(entry.size);
                         files.push(self.file(entry, path));
@@ -170,11 +209,13 @@ impl Tree<'_> {
         while let Some(fetched) = files.next().await {
             fetched?;
         }
-        Ok(())
+        // The deepest come last.
+        directories.iter().rev().try_for_each(|(attributes, path)| attributes.set(path))
     }
 
     async fn file(&self, entry: Link, path: PathBuf) -> Result<()> {
-        fetch_file(self.api, entry.hash.as_ref(), &path, self.progress, true).await
+        fetch_file(self.api, entry.hash.as_ref(), &path, self.progress, true).await?;
+        Attributes::of(&entry).set(&path)
     }
 }
 

@@ -3,8 +3,9 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::harness::{Place, content_of, noise};
@@ -144,8 +145,8 @@ fn add_names_standard_input_on_request() {
 fn add_follows_symlinks_on_request() {
     let place = Place::new();
     place.write("tree/file", b"1");
-    std::os::unix::fs::symlink("file", place.path("tree/link")).unwrap();
-    std::os::unix::fs::symlink("tree", place.path("root")).unwrap();
+    symlink("file", place.path("tree/link")).unwrap();
+    symlink("tree", place.path("root")).unwrap();
     let file = place.ok(&["add", "-Q", "tree/file"]);
     assert_ne!(place.ok(&["add", "-Q", "tree/link"]), file);
     assert_eq!(place.ok(&["add", "-Q", "--dereference-args", "tree/link"]), file);
@@ -155,7 +156,7 @@ fn add_follows_symlinks_on_request() {
     place.write("copies/link", b"1");
     let copies = place.ok(&["add", "-rQ", "copies"]);
     assert_eq!(place.ok(&["add", "-rQ", "--dereference-symlinks", "tree"]), copies);
-    std::os::unix::fs::symlink("..", place.path("tree/back")).unwrap();
+    symlink("..", place.path("tree/back")).unwrap();
     let error = place.fails(&["add", "-rQ", "--dereference-symlinks", "tree"]);
     assert!(error.contains("tree/back") && error.contains("leads back"), "{error}");
 }
@@ -176,12 +177,53 @@ fn add_names_unreadable_input_and_prints_no_id() {
 }
 
 #[test]
+fn get_sets_the_permissions_and_times_that_are_stored() {
+    let place = Place::new();
+    let tree = place.tree("tree");
+    let (directory, file) = (tree.join("names"), place.write("tree/names/private", b"secret"));
+    let refused = place.run(&["add", "--mode", "rw-r--r--", "tree/names/private"]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("is not octal permissions"), "{}", refused.stderr);
+    symlink("private", directory.join("link")).unwrap();
+    let time = UNIX_EPOCH + Duration::new(1_700_000_000, 500);
+    for path in [&file, &directory, &tree] {
+        fs::File::open(path).unwrap().set_modified(time).unwrap();
+    }
+    // The names of a read-only directory are written before its permissions.
+    for (path, mode) in [(&file, 0o4640), (&directory, 0o500), (&tree, 0o550)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let add = |flags: &[&str]| place.ok(&[&["add", "-rQ", "tree"], flags].concat());
+    let (bare, full) = (add(&[]), add(&["--preserve-mode", "--preserve-mtime"]));
+    let seen = |path: &Path| {
+        let metadata = fs::symlink_metadata(path).unwrap();
+        (metadata.permissions().mode() & 0o7777, metadata.modified().unwrap())
+    };
+    place.ok(&["get", &full, "-o", "full"]);
+    place.ok(&["get", &format!("{full}/names/private"), "-o", "file"]);
+    assert_eq!(seen(&place.path("full")), (0o550, time));
+    assert_eq!(seen(&place.path("full/names")), (0o500, time));
+    assert_eq!(seen(&place.path("full/names/private")), (0o640, time), "and does not run as its owner");
+    assert_eq!(seen(&place.path("file")), (0o640, time));
+    assert_eq!(seen(&place.path("full/names/link")).1, seen(&directory.join("link")).1);
+    place.ok(&["get", &bare, "-o", "bare"]);
+    assert!(seen(&place.path("bare/names/private")).1 > time, "nothing is stored");
+
+    assert_eq!(place.ok(&["get", &format!("{full}/names/private"), "-o", "-"]), "secret");
+    assert!(place.fails(&["get", &full, "-o", "-"]).contains("add -a"));
+    assert!(place.run(&["get", "-a", &full, "-o", "-"]).stdout.windows(6).any(|bytes| bytes == b"secret"));
+    for path in ["tree", "full"] {
+        for directory in [place.path(path), place.path(path).join("names")] {
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).unwrap();
+        }
+    }
+}
+
+#[test]
 fn server_error_messages_are_printed() {
     let place = Place::new();
     place.write("hello", b"hello\n");
     let complain = || {
         assert!(place.fails(&["add", "--hash", "blake3", "--cid-version", "0", "hello"]).contains("sha2-256"));
-        assert!(place.fails(&["add", "--mode", "rw-r--r--", "hello"]).contains("rw-r--r--"));
         assert!(
             place
                 .fails(&["cat", "Qmnonsense"])
@@ -247,7 +289,9 @@ fn preserve_flags_keep_mode_and_time() {
     let mode = add(&["--preserve-mode"]);
     let both = add(&["--preserve-mode", "--preserve-mtime"]);
     assert!(mode != HELLO && both != mode);
-    assert_eq!(add(&["--mode", "0640"]), mode);
+    for octal in ["0640", "640", "0o640"] {
+        assert_eq!(add(&["--mode", octal]), mode);
+    }
     assert_eq!(add(&["--mode", "0640", "--mtime", "1700000000", "--mtime-nsecs", "500"]), both);
     let line = place.ok(&["add", "--json", "--preserve-mode", "--preserve-mtime", "hello"]);
     assert!(line.starts_with(&format!(r#"{{"Name":"hello","Hash":"{both}","Size":""#)), "{line}");
@@ -278,7 +322,7 @@ fn non_utf8_names_round_trip() {
     for name in [&b"\xff.txt"[..], b"caf\xe9", b"caf\xc3\xa9", b"back\\slash", b"sub\xff/\xfe"] {
         fs::write(path(name), name).unwrap();
     }
-    std::os::unix::fs::symlink(OsStr::from_bytes(b"\xff.txt"), path(b"link\xff")).unwrap();
+    symlink(OsStr::from_bytes(b"\xff.txt"), path(b"link\xff")).unwrap();
     for options in [&["add", "-r", "tree"][..], &["add", "-r", "--cid-version=1", "--max-directory-links=1", "tree"]] {
         let added = place.ok(options);
         for name in [r"\xff.txt", r"caf\xe9", "caf\u{e9}", r"back\\slash", r"sub\xff/\xfe", r"link\xff"] {

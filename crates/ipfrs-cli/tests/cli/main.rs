@@ -6,6 +6,8 @@ mod archives;
 mod auth;
 mod backup;
 mod bench;
+#[cfg(target_os = "linux")]
+mod clock;
 mod configuration;
 mod content;
 mod daemon;
@@ -19,6 +21,8 @@ mod harness;
 mod help;
 mod hostile;
 mod logs_and_traces;
+#[cfg(target_os = "linux")]
+mod memory_limit;
 mod migrate;
 mod multiformats;
 mod names;
