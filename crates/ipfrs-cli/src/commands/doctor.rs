@@ -65,7 +65,7 @@ pub(super) fn run(globals: &Globals, out: &mut Output) -> Result<()> {
     let is_running = daemon.is_some();
     findings.extend(daemon);
     findings.push(checks::permissions(&repo, config.store.read_only));
-    findings.push(checks::private_keys(&repo));
+    findings.push(checks::private_keys(globals, &repo, &config));
     findings.push(checks::disk(&repo, &config));
     findings.push(checks::clock(&repo, &config));
     findings.push(checks::open_files(&config));

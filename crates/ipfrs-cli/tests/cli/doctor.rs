@@ -66,12 +66,15 @@ fn doctor_names_each_problem_with_its_remedy() {
     command.env("IPFRS_SERVER_PORT", &port).env("IPFRS_SERVER_MAX_CONNECTIONS", "1000000");
     command.env("IPFRS_GRPC_HOST", "0.0.0.0").env("IPFRS_CACHE_MAX_BYTES", "1099511627776");
     command.env("IPFRS_STORE_MAX_BYTES", "1125899906842624");
+    let peers = format!("[\"/ip4/127.0.0.1/tcp/{port}\"]");
+    command.env("IPFRS_RETRIEVAL_ENABLED", "true").env("IPFRS_RETRIEVAL_BITSWAP", format!("{{ enabled = true, listen = {peers} }}"));
     let (code, found) = findings(command);
     assert_eq!(code, Some(1), "{found:?}");
     for (check, status, message, fix) in [
         ("private keys", "warning", "keystore", "chmod -R go-rwx"),
         ("clock", "warning", "behind the newest pack", "set-ntp"),
         ("port", "error", "another process uses 127.0.0.1:", "ss -ltnp"),
+        ("peer port", "error", "/ip4/127.0.0.1/tcp/", "retrieval.bitswap.listen"),
         ("access", "error", "0.0.0.0", "proxy"),
         ("memory", "warning", "4.00 TiB", "cache.max_bytes"),
         ("disk", "warning", "store.max_bytes", "store.max_bytes"),
@@ -95,4 +98,16 @@ fn doctor_reports_a_wrong_configuration_and_goes_on() {
     let text = place.run(&["doctor"]);
     assert!(text.text().starts_with("error    configuration: "), "{text:?}");
     assert!(text.text().contains("\n         fix: "), "{text:?}");
+}
+
+#[test]
+fn doctor_finds_secrets_in_a_configuration_that_others_can_read() {
+    let place = Place::new();
+    let auth = "[auth]\nenabled = true\nrpc.me = { secret = \"bearer:0123456789abcdef\", paths = [\"/api/v0/id\"] }\n";
+    let config = place.write("repo/config.toml", auth.as_bytes());
+    for (mode, status) in [(0o644, "warning"), (0o600, "ok")] {
+        fs::set_permissions(&config, Permissions::from_mode(mode)).unwrap();
+        let (_, found) = findings(doctor(&place));
+        assert_eq!(finding(&found, "private keys")["status"], status, "{found:?}");
+    }
 }

@@ -26,6 +26,10 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> CommandRes
     let (mut skip, mut left) = (offset.unwrap_or(0), limit.unwrap_or(u64::MAX));
     let (mut parts, mut length) = (Vec::new(), 0);
     for path in args.required_paths("ipfs-path")? {
+        // As in Kubo, paths behind the end of the output are not looked up.
+        if left == 0 {
+            break;
+        }
         let object = state.node.resolve(content_path(&state.node, path).await?).await?.whole()?;
         let file = match &object.kind {
             ObjectKind::File(file) => file.clone(),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::net::{TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -70,6 +70,10 @@ pub(super) fn permissions(repo: &Path, is_read_only: bool) -> Finding {
         let fix = format!("sudo chown -R \"$(id -u):$(id -g)\" {shown}");
         return Finding::error(CHECK, format!("{shown} cannot be {what}: {error}"), fix);
     }
+    if let Some(path) = without_access(repo, needed) {
+        let fix = format!("sudo chown -R \"$(id -u):$(id -g)\" {shown}");
+        return Finding::error(CHECK, format!("this user has no access to {}", path.display()), fix);
+    }
     if repo.exists() {
         return Finding::ok(CHECK, format!("{shown} can be {}", if is_read_only { "read" } else { "written" }));
     }
@@ -80,12 +84,34 @@ pub(super) fn permissions(repo: &Path, is_read_only: bool) -> Finding {
     Finding::ok(CHECK, format!("{message}: the first command that needs it creates it"))
 }
 
-/// Checks that other users cannot read private keys.
-pub(super) fn private_keys(repo: &Path) -> Finding {
+/// Returns a file or directory of the repo that this user may not use as needed: another one, such as root, may have
+/// made it.
+fn without_access(repo: &Path, needed: Access) -> Option<PathBuf> {
+    let entries = |directory: &Path| {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        entries.map(|entry| (entry.path(), entry.file_type().is_ok_and(|kind| kind.is_dir())))
+    };
+    let mut all = entries(repo).flat_map(|(path, is_directory)| {
+        let below = is_directory.then(|| entries(&path)).into_iter().flatten().collect::<Vec<_>>();
+        std::iter::once((path, is_directory)).chain(below)
+    });
+    let lacks = |(path, is_directory): &(PathBuf, bool)| {
+        let needed = if *is_directory { needed } else { needed & !Access::EXEC_OK };
+        // A key that others may not read is read by its owner only.
+        let needed = if needed.contains(Access::WRITE_OK) { needed | Access::READ_OK } else { needed };
+        matches!(access(path, needed), Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM))
+    };
+    all.find(lacks).map(|(path, _)| path)
+}
+
+/// Checks that other users cannot read private keys, and the configuration if it has secrets.
+pub(super) fn private_keys(globals: &Globals, repo: &Path, config: &Config) -> Finding {
     const CHECK: &str = "private keys";
     let mut open = Vec::new();
-    for name in ["identity.key", "keystore", "pinning-services.json"] {
-        let path = repo.join(name);
+    let has_secrets = !config.auth.rpc.is_empty() || config.retrieval.bitswap.private_network_key.is_some();
+    let file = session::config_file(globals).ok().flatten().filter(|_| has_secrets);
+    let names = ["identity.key", "keystore", "pinning-services.json"];
+    for path in names.iter().map(|name| repo.join(name)).chain(file) {
         if fs::metadata(&path).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0) {
             open.push(path.display().to_string());
         }
@@ -226,7 +252,28 @@ pub(super) fn ports(config: &Config) -> Vec<Finding> {
     if config.public.enabled {
         findings.push(port("public port", &config.public.host, config.public.port, true));
     }
+    if config.retrieval.enabled && config.retrieval.bitswap.enabled {
+        findings.extend(config.retrieval.bitswap.listen.iter().filter_map(|address| peer_port(&address.to_string())));
+    }
     findings
+}
+
+/// Checks an address for peers, such as `/ip4/0.0.0.0/udp/4001/quic-v1`. Returns `None` if there is nothing to say: the
+/// machine may lack a version of IP, which the daemon then does without.
+fn peer_port(address: &str) -> Option<Finding> {
+    const CHECK: &str = "peer port";
+    let ["", _, ip, transport, port, ..] = address.split('/').collect::<Vec<_>>()[..] else { return None };
+    let place = (ip.parse::<IpAddr>().ok()?, port.parse::<u16>().ok().filter(|port| *port != 0)?);
+    let bound = if transport == "udp" { UdpSocket::bind(place).map(drop) } else { TcpListener::bind(place).map(drop) };
+    match bound {
+        Ok(()) => Some(Finding::ok(CHECK, format!("{address} is free"))),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => Some(Finding::error(
+            CHECK,
+            format!("another process uses {address}: Kubo has the same port by default"),
+            format!("ss -lntup 'sport = :{port}', or another port in retrieval.bitswap.listen"),
+        )),
+        Err(_) => None,
+    }
 }
 
 fn port(check: &'static str, host: &str, port: u16, is_required: bool) -> Finding {
@@ -263,6 +310,8 @@ fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let machine = total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.saturating_mul(1_024);
-    let group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|max| max.trim().parse().ok());
+    // Of version 2 and of version 1, which has a huge number for no limit.
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let group = limits.iter().find_map(|limit| fs::read_to_string(limit).ok()?.trim().parse().ok());
     Some(group.map_or(machine, |group: u64| group.min(machine)))
 }

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Attributes, EntryKind, ListedKind};
+use ipfrs_node::{Attributes, EntryKind, ListedKind, ObjectKind};
 use ipfrs_rpc::types::{FileAttributes, FileStat};
 
 use super::path;
@@ -35,11 +35,13 @@ pub(in crate::rpc) async fn stat(State(state): State<AppState>, args: Args) -> C
         false => state.node.mutable_object(&path(argument)?).await?,
     };
     let info = state.node.object_info(&object).await?;
+    // As in Kubo, the size of a symlink is that of its target.
+    let size = if let ObjectKind::Symlink(target) = &object.kind { target.len() as u64 } else { info.size };
     let with_locality = args.is_set("with-local");
     let (local, size_local) = if with_locality { state.node.local_size(&object).await? } else { (false, 0) };
     Ok(output::object(FileStat {
         hash: args.render.cid(&object.cid)?,
-        size: info.size,
+        size,
         cumulative_size: info.dag_size,
         blocks: info.links as u64,
         r#type: kind(info.kind)?.to_owned(),
