@@ -87,6 +87,10 @@ def test_a_symlink_is_saved_as_one(store: Store, tmp_path: Path) -> None:
     cid = store.put(symlink_block("../somewhere/ünï"), codec="dag-pb")
     store.save(cid, tmp_path / "link")
     assert os.readlink(tmp_path / "link") == "../somewhere/ünï"
+    # The target is the content, with and without a daemon.
+    assert (store.cat(cid), store.cat(cid, 3, 4)) == ("../somewhere/ünï".encode(), b"some")
+    stat = store.stat(cid)
+    assert (stat.kind, stat.size, stat.mode) == ("symlink", len("../somewhere/ünï".encode()), 0o777)
 
 
 @pytest.mark.parametrize("name", ["../evil", "/etc/evil", "..", ".", "", "a/b", "..\\..", "nul\0byte"])

@@ -63,7 +63,8 @@ class Stat:
     Attributes:
         cid: Content ID that the path resolves to.
         kind: ``"file"``, ``"directory"``, ``"symlink"``, or ``"node"`` for a node that is not UnixFS.
-        size: Size of a file in bytes; 0 for a directory or a symlink; otherwise the size of the block.
+        size: Size of a file, or of the target of a symlink, in bytes; 0 for a directory; otherwise the size of the
+            block.
         links: Number of links of the root block; None if unknown.
         mode: Unix permissions, such as ``0o644``; None if none are stored.
         mtime: Modification time in seconds since 1970; None if none is stored.

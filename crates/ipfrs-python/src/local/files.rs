@@ -9,6 +9,9 @@ use crate::backing::{Content, Entry, Pieces, Stat, TensorBytes, TensorEntry, Ten
 use crate::local::OpenNode;
 use crate::run::all_of;
 
+/// Permissions of a symlink, which has none of its own.
+const SYMLINK_MODE: u32 = 0o777;
+
 /// Resolves `path` through the path cache.
 pub(super) async fn object(node: &OpenNode, path: &LinkName) -> Result<Object> {
     let path = node.content_path(path).await?;
@@ -46,8 +49,11 @@ pub(super) async fn read(node: &OpenNode, path: &LinkName, offset: u64, length: 
         ObjectKind::Directory(_) => {
             return Err(Error::invalid(format!("{path} is a directory: name a file in it, or list it")));
         }
-        ObjectKind::Symlink(_) => {
-            return Err(Error::unsupported(format!("{path} is a symlink, which is not followed: read its target")));
+        // As from a daemon, the content of a symlink is its target.
+        ObjectKind::Symlink(target) => {
+            let span = Span::within(target.len() as u64, offset, length);
+            let content = target.slice(span.start as usize..span.end() as usize);
+            return Ok(Content { size: span.len, pieces: watched(node, stream::iter([Ok(content)])) });
         }
         ObjectKind::Other => return Err(object.not_unixfs("get its block").await),
     };
@@ -95,8 +101,11 @@ pub(super) async fn stat(node: &OpenNode, path: &LinkName) -> Result<Stat> {
     let info = node.object_info(&object).await?;
     #[expect(clippy::cast_precision_loss, reason = "current Unix times are far below 2^52")]
     let mtime = info.attributes.mtime.map(|time| time.seconds as f64 + f64::from(time.nanos) / 1e9);
-    let (kind, mode) = (kind_name(info.kind), info.attributes.mode);
-    Ok(Stat { cid, kind, size: info.size, links: Some(info.links as u64), mode, mtime })
+    let (size, mode) = match &object.kind {
+        ObjectKind::Symlink(target) => (target.len() as u64, info.attributes.mode.or(Some(SYMLINK_MODE))),
+        _ => (info.size, info.attributes.mode),
+    };
+    Ok(Stat { cid, kind: kind_name(info.kind), size, links: Some(info.links as u64), mode, mtime })
 }
 
 pub(super) async fn tensors(node: &OpenNode, path: &LinkName) -> Result<TensorList> {
