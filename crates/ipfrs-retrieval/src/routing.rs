@@ -1,14 +1,15 @@
 //! Client of the Delegated Routing V1 HTTP API (<https://specs.ipfs.tech/routing/http-routing-v1/>): providers of a
 //! content ID.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ipfrs_core::Cid;
+use ipfrs_core::turns::Turns;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, StatusCode, Url};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::address::http_url;
@@ -33,7 +34,7 @@ const BITSWAP_PROTOCOL: &str = "transport-bitswap";
 pub(crate) struct Routers {
     urls: Vec<Url>,
     client: Client,
-    lookups: Semaphore,
+    lookups: Turns<Option<IpAddr>>,
 }
 
 /// A provider that a router named.
@@ -82,7 +83,7 @@ struct Answer {
 
 impl Routers {
     pub(crate) fn new(urls: Vec<Url>, client: Client) -> Self {
-        Self { urls, client, lookups: Semaphore::new(MAX_LOOKUPS) }
+        Self { urls, client, lookups: Turns::new(MAX_LOOKUPS, 1) }
     }
 
     pub(crate) fn urls(&self) -> &[Url] {
@@ -90,17 +91,16 @@ impl Routers {
     }
 
     /// Passes the providers of `cid` that the router at `url` knows to `found`, as they arrive. `found` returns whether
-    /// the provider can be used. Returns the number of bytes of the response.
+    /// the provider can be used. Returns the number of bytes of the response. `client` is the one that waits.
     pub(crate) async fn providers(
         &self,
         url: &Url,
         cid: &Cid,
+        client: Option<IpAddr>,
         found: impl FnMut(Provider) -> bool + Send,
     ) -> Result<u64, Failure> {
-        let lookup = timeout(LOOKUP, async {
-            let _permit = self.lookups.acquire().await;
-            self.lookup(url, cid, found).await
-        });
+        let _turn = self.lookups.take(client).await;
+        let lookup = timeout(LOOKUP, self.lookup(url, cid, found));
         let slow = |_| Failure::new(Outcome::Slow, format!("no complete response in {} s", LOOKUP.as_secs()));
         lookup.await.map_err(slow)?
     }

@@ -277,9 +277,9 @@ impl Session {
             return;
         }
         let (retrieval, candidates) = (Arc::clone(&self.retrieval), Arc::clone(&self.candidates));
-        let (trace, peers, root) = (Arc::clone(&self.trace), self.peers().cloned(), self.root);
+        let (trace, peers, root, client) = (Arc::clone(&self.trace), self.peers().cloned(), self.root, self.client());
         let task = tokio::spawn(async move {
-            retrieval.search(&root, &candidates, peers.as_ref(), &trace).await;
+            retrieval.search(&root, &candidates, peers.as_ref(), client, &trace).await;
             candidates.end_search();
         });
         *self.search.lock() = Some(task.abort_handle());

@@ -1,6 +1,7 @@
 //! The state that all sessions share: sources, limits, and the way to the store.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,12 +106,14 @@ impl Shared {
         format!("{before}1.1 {}", self.name)
     }
 
-    /// Queries all routers for providers of `root`: HTTP servers for `candidates`, and `peers`.
+    /// Queries all routers for providers of `root`: HTTP servers for `candidates`, and `peers`. `client` is the one that
+    /// waits.
     pub(crate) async fn search(
         self: &Arc<Self>,
         root: &Cid,
         candidates: &Candidates,
         peers: Option<&PeerSession>,
+        client: Option<IpAddr>,
         trace: &Arc<Trace>,
     ) {
         let lookup = async |url: &Url| {
@@ -124,7 +127,7 @@ impl Shared {
                 candidates.note_peer();
                 is_server || is_peer
             };
-            let received = self.routers.providers(url, root, found).await;
+            let received = self.routers.providers(url, root, client, found).await;
             if let Ok(bytes) = &received {
                 running.bytes.add(*bytes);
                 running.first_byte = Some(Instant::now());

@@ -67,7 +67,9 @@ fn doctor_names_each_problem_with_its_remedy() {
     command.env("IPFRS_GRPC_HOST", "0.0.0.0").env("IPFRS_CACHE_MAX_BYTES", "1099511627776");
     command.env("IPFRS_STORE_MAX_BYTES", "1125899906842624");
     let peers = format!("[\"/ip4/127.0.0.1/tcp/{port}\"]");
-    command.env("IPFRS_RETRIEVAL_ENABLED", "true").env("IPFRS_RETRIEVAL_BITSWAP", format!("{{ enabled = true, listen = {peers} }}"));
+    command
+        .env("IPFRS_RETRIEVAL_ENABLED", "true")
+        .env("IPFRS_RETRIEVAL_BITSWAP", format!("{{ enabled = true, listen = {peers} }}"));
     let (code, found) = findings(command);
     assert_eq!(code, Some(1), "{found:?}");
     for (check, status, message, fix) in [
