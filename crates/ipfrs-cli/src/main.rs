@@ -5,6 +5,7 @@ mod args;
 mod backup;
 mod commands;
 mod kubo;
+mod kubo_words;
 mod load;
 mod output;
 mod progress;
@@ -31,7 +32,8 @@ const INTERRUPTED: u8 = 130;
 /// an interrupt.
 fn main() -> ExitCode {
     avoid_huge_pages();
-    match commands::run(Cli::parse()) {
+    let cli = Cli::try_parse().unwrap_or_else(|error| kubo_words::explain(error).exit());
+    match commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<OutputClosed>() => ExitCode::SUCCESS,
         Err(error) => {

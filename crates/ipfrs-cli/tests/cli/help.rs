@@ -3,6 +3,17 @@
 use crate::harness::Place;
 
 #[test]
+fn commands_of_kubo_without_a_counterpart_name_one() {
+    let place = Place::new();
+    for (word, instead) in [("daemon", "gateway start"), ("id", "key list"), ("init", "creates the repo")] {
+        let ran = place.run(&[word]);
+        assert_eq!(ran.code, Some(2));
+        assert!(ran.stderr.contains(&format!("in place of `ipfs {word}`: ")), "{}", ran.stderr);
+        assert!(ran.stderr.contains(instead) && ran.stderr.matches("tip:").count() == 1, "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn help_of_every_command() {
     let place = Place::new();
     let commands: [&[&str]; 94] = [

@@ -1,0 +1,39 @@
+//! Commands of Kubo that have other names here, or none.
+
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// What to do in place of each command.
+const WORDS: [(&str, &str); 17] = [
+    ("bitswap", "ipfrs-cli stats bitswap"),
+    ("bootstrap", "there is no DHT; retrieval.bitswap.peers in the configuration names peers to stay connected to"),
+    ("daemon", "ipfrs-cli gateway start"),
+    ("dht", "there is no DHT; retrieval.routers in the configuration names servers that know providers"),
+    ("diag", "ipfrs-cli gateway status, and /metrics"),
+    ("id", "ipfrs-cli key list, whose key `self` is the identity"),
+    ("init", "nothing is needed: the first command that stores something creates the repo"),
+    ("log", "log.level in the configuration, which a running gateway reads again on SIGHUP"),
+    ("mount", "there is no FUSE mount; ipfrs-cli get saves content to disk"),
+    ("object", "ipfrs-cli dag, for nodes of all codecs"),
+    ("p2p", "there are no tunnels to peers"),
+    ("provide", "there is no DHT; peers ask for blocks while they are connected"),
+    ("pubsub", "there is no pubsub; /events of the gateway has its own events"),
+    ("routing", "there is no DHT; retrieval.routers in the configuration names servers that know providers"),
+    ("shutdown", "ipfrs-cli gateway stop"),
+    ("tar", "ipfrs-cli get -a, for TAR archives"),
+    ("update", "install the new version; the repo is kept"),
+];
+
+/// Adds to the error for an unknown command what to do, if Kubo has the command.
+pub(crate) fn explain(mut error: clap::Error) -> clap::Error {
+    let word = match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
+        (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => word,
+        _ => return error,
+    };
+    if let Some((_, instead)) = WORDS.iter().find(|(known, _)| known == word) {
+        let tip = StyledStr::from(format!("in place of `ipfs {word}`: {instead}"));
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
+    error
+}
