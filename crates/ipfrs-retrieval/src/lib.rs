@@ -21,6 +21,7 @@ mod peers;
 #[cfg(feature = "bitswap")]
 mod peers;
 mod race;
+mod readers;
 mod retriever;
 mod routing;
 mod running_attempt;

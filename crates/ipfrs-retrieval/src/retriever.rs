@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ipfrs_core::fair_pool::{FairPool, Shortage};
+use ipfrs_core::fair_pool::{FairPool, Share, Shortage};
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_store::BlockStore;
 use ipfrs_unixfs::BlockSink;
@@ -19,6 +19,7 @@ use crate::config::{RetrievalConfig, parse_urls};
 use crate::http::client;
 use crate::metrics::RetrievalMetrics;
 use crate::peers::Exchange;
+use crate::readers::{Lingering, MAX_LINGERING, Reading};
 use crate::routing::Routers;
 use crate::session::Session;
 use crate::shared::{Admits, BUFFER_KIB, OnEnd, Shared};
@@ -50,8 +51,9 @@ type Sessions = HashMap<(Cid, Arc<str>), Weak<Session>>;
 pub struct Retriever {
     pub(crate) shared: Arc<Shared>,
     sessions: Arc<Mutex<Sessions>>,
-    /// One permit for each session that runs.
+    /// One permit for each session that has readers.
     permits: FairPool<Option<IpAddr>>,
+    pub(crate) lingering: Lingering,
 }
 
 impl Retriever {
@@ -95,7 +97,7 @@ impl Retriever {
             buffer: Arc::new(Semaphore::new(BUFFER_KIB as usize)),
         };
         let permits = FairPool::new(config.max_sessions, CLIENT_MINIMUM, usize::MAX);
-        Ok(Self { shared: Arc::new(shared), sessions: Arc::default(), permits })
+        Ok(Self { shared: Arc::new(shared), sessions: Arc::default(), permits, lingering: Lingering::default() })
     }
 
     /// Returns a store that fetches what `local` does not have. Hints are ignored unless `retrieval.provider_hints` is
@@ -131,19 +133,30 @@ impl Retriever {
     ///
     /// # Errors
     /// [`ErrorKind::RateLimited`] if there are too many, or too many of this client.
-    pub(crate) fn session(&self, want: &Want, requester: &Requester) -> Result<Arc<Session>> {
+    pub(crate) fn session(&self, want: &Want, requester: &Requester) -> Result<Reading> {
         let session = self.session_for(want, requester.client)?;
         session.add_hints(&requester.hints);
         Ok(session)
     }
 
-    fn session_for(&self, want: &Want, client: Option<IpAddr>) -> Result<Arc<Session>> {
+    fn session_for(&self, want: &Want, client: Option<IpAddr>) -> Result<Reading> {
         let mut sessions = self.sessions.lock();
         let key = (want.root, Arc::clone(&want.via));
         if let Some(session) = sessions.get(&key).and_then(Weak::upgrade) {
-            return Ok(session);
+            return Reading::of(session, || self.permit(client));
         }
-        let permit = self.permits.take(client, 1).map_err(|shortage| {
+        let permit = self.permit(client)?;
+        let session = Arc::new(Session::new(Arc::clone(&self.shared), want.root));
+        let reading = Reading::of(Arc::clone(&session), || Ok(permit))?;
+        if sessions.len() >= 2 * self.permits.capacity() + MAX_LINGERING {
+            sessions.retain(|_, session| session.strong_count() > 0);
+        }
+        sessions.insert(key, Arc::downgrade(&session));
+        Ok(reading)
+    }
+
+    fn permit(&self, client: Option<IpAddr>) -> Result<Share<Option<IpAddr>>> {
+        self.permits.take(client, 1).map_err(|shortage| {
             let most = self.permits.capacity();
             let what = match shortage {
                 Shortage::Total => format!("{most} roots are being fetched, the limit"),
@@ -153,12 +166,6 @@ impl Retriever {
             };
             let remedy = "(retrieval.max_sessions): try again when some have ended";
             Error::new(ErrorKind::RateLimited, format!("{what} {remedy}"))
-        })?;
-        let session = Arc::new(Session::new(Arc::clone(&self.shared), want.root, permit));
-        if sessions.len() >= 2 * self.permits.capacity() {
-            sessions.retain(|_, session| session.strong_count() > 0);
-        }
-        sessions.insert(key, Arc::downgrade(&session));
-        Ok(session)
+        })
     }
 }

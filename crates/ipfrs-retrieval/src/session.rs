@@ -9,7 +9,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
-use ipfrs_core::fair_pool::Share;
 use ipfrs_core::{Block, Cid, Error, Multihash, Result};
 use parking_lot::Mutex;
 use prometheus::IntGauge;
@@ -22,6 +21,7 @@ use crate::candidates::Candidates;
 use crate::car_stream::CarStream;
 use crate::config::base_url;
 use crate::peers::PeerSession;
+use crate::readers::Readers;
 use crate::shared::{Ended, Shared as Retrieval};
 use crate::want::Want;
 
@@ -60,7 +60,7 @@ pub(crate) struct Session {
     stored: Notify,
     search: Mutex<Option<AbortHandle>>,
     _count: Count,
-    permit: Share<Option<IpAddr>>,
+    pub(crate) readers: Mutex<Readers>,
 }
 
 #[derive(Default)]
@@ -88,7 +88,7 @@ impl Drop for Count {
 }
 
 impl Session {
-    pub(crate) fn new(retrieval: Arc<Retrieval>, root: Cid, permit: Share<Option<IpAddr>>) -> Self {
+    pub(crate) fn new(retrieval: Arc<Retrieval>, root: Cid) -> Self {
         let sessions = retrieval.metrics.sessions.clone();
         sessions.inc();
         Self {
@@ -102,7 +102,7 @@ impl Session {
             stored: Notify::new(),
             search: Mutex::default(),
             _count: Count(sessions),
-            permit,
+            readers: Mutex::default(),
             retrieval,
         }
     }
@@ -311,9 +311,9 @@ impl Session {
         }
     }
 
-    /// Returns the client that began the session.
+    /// Returns the client that began the session, or continued it after all others had left.
     pub(crate) fn client(&self) -> Option<IpAddr> {
-        self.permit.client()
+        self.readers.lock().client
     }
 
     /// Returns the peers that may have the content; `None` if this node exchanges no blocks with peers.

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,11 +19,10 @@ use ipfrs_store::{
 };
 use ipfrs_stream::Part;
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
-use tokio::time::sleep;
 
 use crate::car_stream::CarStream;
 use crate::fetch::fetch;
+use crate::readers::Reading;
 use crate::retriever::{Requester, Retriever};
 use crate::session::Session;
 use crate::want::Want;
@@ -35,8 +33,6 @@ const MAX_FETCHES: usize = 16;
 const MAX_STREAMS: usize = 4;
 /// Number of missing blocks from which on a whole part may be fetched.
 const MIN_MISSES: u64 = 8;
-/// How long streams continue without a reader. The next step of the same request may need them.
-const LINGER: Duration = Duration::from_secs(1);
 
 /// A view of a store for one request. Blocks that the store does not have are fetched, verified and stored. When the
 /// view and its streams are dropped, everything that only this request needs ends.
@@ -50,7 +46,7 @@ struct Scope {
     retriever: Retriever,
     wanted: Wanted,
     requester: Requester,
-    session: OnceLock<Arc<Session>>,
+    session: OnceLock<Reading>,
     streams: Mutex<Vec<Arc<CarStream>>>,
     /// Number of blocks that were in the store, and that were missing.
     hits: AtomicU64,
@@ -176,12 +172,9 @@ fn contains(streams: &[Arc<CarStream>], stream: &Arc<CarStream>) -> bool {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        let (Some(session), Ok(runtime)) = (self.session.take(), Handle::try_current()) else { return };
+        let Some(session) = self.session.take() else { return };
         let streams = std::mem::take(self.streams.get_mut());
-        runtime.spawn(async move {
-            sleep(LINGER).await;
-            drop((session, streams));
-        });
+        self.retriever.lingering.keep(Arc::clone(&session), streams);
     }
 }
 

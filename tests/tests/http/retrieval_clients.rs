@@ -54,6 +54,23 @@ async fn greedy_client_leaves_sessions_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn client_that_sends_one_request_after_the_other_is_never_over_its_share() {
+    let origin = TestGateway::start().await;
+    let gateway = TestGateway::start_with(|config| {
+        config.retrieval.gateways = vec![origin.url("")];
+        config.retrieval.max_sessions = 8;
+    })
+    .await;
+    for number in 0..40 {
+        // Of one block, and of several.
+        let content = crate::content::bytes(if number % 2 == 0 { 10 } else { 600_000 } + number);
+        let cid = origin.add("", content.clone()).await;
+        let found = gateway.content(&format!("/ipfs/{cid}")).await;
+        crate::content::assert_same(&found, &content, "what was fetched");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn only_operators_see_the_urls_of_sources() {
     let source = SourceServer::start(always("404 Not Found", "", "")).await;
     let url = format!("http://alice-17:secret-17@{}/path-with-key", source.address);
