@@ -158,6 +158,10 @@ impl Node {
             exchange.shutdown().await;
         }
         self.inner.uploads.close().await;
+        let files = self.flush_at_last().await;
+        if let Err(error) = &files {
+            tracing::error!(%error, "changes of the mutable files without a flush are lost");
+        }
         self.inner.names.close().await;
         #[cfg(feature = "pinning")]
         self.inner.pin_requests.close().await;
@@ -169,7 +173,7 @@ impl Node {
             Some(references) => references.filestore.close().await,
             None => Ok(()),
         };
-        let pins = pins.and(references);
+        let pins = files.and(pins).and(references);
         match &self.inner.pack {
             Some(pack) => pack.close().await.and(pins),
             None => pins,

@@ -54,6 +54,8 @@ pub enum Outcome {
     Failed,
     /// The source delivered bytes that do not match the content ID, or blocks that were not requested.
     Invalid,
+    /// The content itself cannot be used: a block is too large, or is no valid node of its codec.
+    Unusable,
     /// The source took too long.
     Slow,
     /// Another source was faster, or the client left.
@@ -62,8 +64,16 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 7] =
-        [Self::Delivered, Self::Absent, Self::Busy, Self::Failed, Self::Invalid, Self::Slow, Self::Cancelled];
+    pub const ALL: [Self; 8] = [
+        Self::Delivered,
+        Self::Absent,
+        Self::Busy,
+        Self::Failed,
+        Self::Invalid,
+        Self::Unusable,
+        Self::Slow,
+        Self::Cancelled,
+    ];
 
     /// Returns the name in reports and metrics.
     #[must_use]
@@ -74,6 +84,7 @@ impl Outcome {
             Self::Busy => "busy",
             Self::Failed => "failed",
             Self::Invalid => "invalid",
+            Self::Unusable => "unusable",
             Self::Slow => "slow",
             Self::Cancelled => "cancelled",
         }
@@ -168,6 +179,8 @@ pub struct Unretrieved {
     pub attempts: Arc<[Attempt]>,
     /// Number of attempts at HTTP sources and routers that have not ended.
     pub under_way: usize,
+    /// The sources that were not asked because they failed before, and when the first of them is asked again.
+    pub paused: Option<(usize, Duration)>,
 }
 
 impl Unretrieved {
@@ -189,14 +202,20 @@ impl Unretrieved {
         let sums = Outcome::ALL.map(|outcome| (outcome, count(outcome)));
         let sums = sums.iter().map(|(outcome, n)| (outcome.name(), *n)).chain([("without an answer", self.under_way)]);
         let sums: Vec<_> = sums.filter(|(_, n)| *n > 0).map(|(name, n)| format!("{n} {name}")).collect();
-        let summary = match sums.is_empty() {
-            true => "there is no source to try: configure retrieval.gateways, retrieval.routers or \
+        let summary = match (sums.is_empty(), self.paused) {
+            (true, Some((count, first))) => format!(
+                "{count} of the sources failed before and are not asked for a while, the first for another {} s: the log \
+                 and ipfrs_retrieval_attempts_total tell why",
+                first.as_secs() + 1
+            ),
+            (true, None) => "there is no source to try: configure retrieval.gateways, retrieval.routers or \
                      retrieval.bitswap.peers, or connect to a peer (swarm/connect)"
                 .to_owned(),
-            false => format!("attempts: {}", sums.join(", ")),
+            (false, _) => format!("attempts: {}", sums.join(", ")),
         };
         let cid = self.cid;
-        let has_failed = |outcome| matches!(outcome, Outcome::Failed | Outcome::Invalid | Outcome::Busy);
+        let has_failed =
+            |outcome| matches!(outcome, Outcome::Failed | Outcome::Invalid | Outcome::Unusable | Outcome::Busy);
         let kind = match tried.iter().any(|attempt| has_failed(attempt.outcome)) {
             true if timed_out.is_none() => ErrorKind::BadSource,
             _ => ErrorKind::Unretrievable,

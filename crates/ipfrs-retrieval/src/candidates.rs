@@ -58,6 +58,13 @@ impl Candidates {
         !self.sources.lock().is_empty()
     }
 
+    /// Returns the number of sources that may not be tried now, and the time until the first of them may.
+    pub(crate) fn paused(&self) -> Option<(usize, Duration)> {
+        let pauses: Vec<_> = self.sources.lock().iter().filter_map(|source| source.paused_until()).collect();
+        let first = pauses.iter().min()?.saturating_duration_since(Instant::now());
+        Some((pauses.len(), first))
+    }
+
     /// Tells those who wait for the search that it has found a peer.
     pub(crate) fn note_peer(&self) {
         self.search.send_modify(|_| {});

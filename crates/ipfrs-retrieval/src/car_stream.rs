@@ -125,6 +125,9 @@ async fn deliver(session: &Arc<Session>, want: &Want, delivered: &watch::Sender<
         };
         let Some((response, mut running)) = race(session, &mut tried, usable, open).await else { return };
         let received = receive(session, want, response, &mut running, delivered, budget).await;
+        if received.is_ok() {
+            running.note_car();
+        }
         running.end(received.as_ref().copied());
         if received.is_ok() || budget.is_exceeded.load(Ordering::Relaxed) {
             return;
@@ -232,7 +235,8 @@ async fn next(
 async fn classify(block: Result<Block>, expected: &mut Expected) -> Result<(Block, Relation), Failure> {
     let block = block.map_err(failure)?;
     let relation = expected.accept(&block).await;
-    match relation.map_err(|e| Failure::new(Outcome::Invalid, e.to_string()))? {
+    // The source is right: the block has its hash, and belongs to the content.
+    match relation.map_err(|e| Failure::new(Outcome::Unusable, e.to_string()))? {
         Relation::Foreign => {
             let why = format!("it sent block {}, to which no block before it links", block.cid());
             Err(Failure::new(Outcome::Invalid, why))
@@ -245,8 +249,31 @@ async fn classify(block: Result<Block>, expected: &mut Expected) -> Result<(Bloc
 fn failure(error: Error) -> Failure {
     let outcome = match error.kind() {
         _ if error.is_mismatch() => Outcome::Invalid,
-        ErrorKind::TooLarge | ErrorKind::Unsupported => Outcome::Invalid,
+        ErrorKind::TooLarge | ErrorKind::Unsupported => Outcome::Unusable,
         _ => Outcome::Failed,
     };
     Failure::new(outcome, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use ipfrs_core::codec;
+    use ipfrs_core::hash::HashFunction;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_source_is_not_to_blame_for_content_that_is_as_its_hash_says() {
+        let block = |codec, data: &'static [u8]| {
+            Block::hash(1, codec, HashFunction::Sha2_256, Bytes::from_static(data)).unwrap()
+        };
+        // A tag that dag-cbor does not have.
+        let tagged = block(codec::DAG_CBOR, b"\xc1\x01");
+        let mut expected = Expected::new(tagged.cid());
+        let outcome = |classified: Result<(Block, Relation), Failure>| classified.err().map(|failure| failure.outcome);
+        assert_eq!(outcome(classify(Ok(block(codec::RAW, b"x")), &mut expected).await), Some(Outcome::Invalid));
+        assert_eq!(outcome(classify(Ok(tagged), &mut expected).await), Some(Outcome::Unusable));
+        let large = Err(Error::too_large("a block over the limit"));
+        assert_eq!(outcome(classify(large, &mut expected).await), Some(Outcome::Unusable));
+    }
 }

@@ -39,7 +39,7 @@ pub(crate) fn fetch(
 ) -> BoxFuture<'static, Fetched> {
     let task = AbortOnDropHandle::new(tokio::spawn(run(session, want, streams, cid).in_current_span()));
     let failed = move |_| {
-        let unretrieved = Unretrieved { cid, attempts: Arc::default(), under_way: 0 };
+        let unretrieved = Unretrieved { cid, attempts: Arc::default(), under_way: 0, paused: None };
         Err(Arc::new(FetchError { unretrieved, timed_out: None }))
     };
     task.map(move |result| result.unwrap_or_else(failed)).boxed()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, Result};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, VIA};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION, RETRY_AFTER, VIA};
 use reqwest::{Client, Response, StatusCode, Version, redirect};
 use tokio::time::timeout;
 
@@ -24,6 +24,9 @@ const BODY: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(60);
 /// Size up to which a block is hashed on the calling thread, in bytes.
 const INLINE_HASH_BYTES: usize = 32 * 1024;
+
+/// Maximum length of the target of a redirect in a message, in characters.
+const MAX_SHOWN_CHARS: usize = 200;
 
 /// Media types of the requests. Blocks that a DAG has several times are sent once.
 const CAR: &str = "application/vnd.ipld.car; version=1; order=dfs; dups=n";
@@ -76,6 +79,11 @@ async fn get(source: &Source, target: &str, accept: &str, via: &str, restricted:
         Failure::new(Outcome::Failed, "it does not offer HTTP/2")
     } else if status == StatusCode::OK {
         return Ok(response);
+    } else if status.is_redirection() {
+        let to = response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let to: String = to.chars().take(MAX_SHOWN_CHARS).collect();
+        let why = format!("status {status}: it redirects to {to:?}, which is not followed: configure that URL");
+        Failure::new(Outcome::Failed, why)
     } else {
         Failure::new(outcome_of(status), format!("status {status}"))
     };
@@ -87,7 +95,7 @@ async fn get(source: &Source, target: &str, accept: &str, via: &str, restricted:
 fn outcome_of(status: StatusCode) -> Outcome {
     match status.as_u16() {
         // A gateway that has searched in vain says 502 or 504, about this content only.
-        300..=399 | 403 | 404 | 410 | 451 | 502 | 504 => Outcome::Absent,
+        403 | 404 | 410 | 451 | 502 | 504 => Outcome::Absent,
         429 | 503 => Outcome::Busy,
         _ => Outcome::Failed,
     }
@@ -101,13 +109,16 @@ pub(crate) async fn request_car(
     restricted: bool,
 ) -> Result<Response, Failure> {
     let response = get(source, target, CAR, via, restricted).await;
-    let lacks_car = match &response {
-        Ok(response) => !is_kind(response, "application/vnd.ipld.car"),
-        Err(failure) => matches!(failure.status, Some(400 | 406 | 415 | 501)),
+    let (lacks_car, is_clear) = match &response {
+        Ok(response) => (!is_kind(response, "application/vnd.ipld.car"), true),
+        // The other two may be about this request alone.
+        Err(failure) => {
+            (matches!(failure.status, Some(400 | 406 | 415 | 501)), matches!(failure.status, Some(406 | 415)))
+        }
     };
     if lacks_car {
-        source.note_lacks_car();
-        return Err(Failure::new(Outcome::Absent, "it does not serve CARs"));
+        source.note_no_car(is_clear);
+        return Err(Failure::new(Outcome::Absent, "it does not serve this as a CAR"));
     }
     response
 }
@@ -131,7 +142,7 @@ pub(crate) fn block_bytes(response: &Response) -> Result<usize, Failure> {
 }
 
 fn too_long() -> Failure {
-    Failure::new(Outcome::Invalid, format!("over the limit of {MAX_BLOCK_BYTES} bytes for a block"))
+    Failure::new(Outcome::Unusable, format!("over the limit of {MAX_BLOCK_BYTES} bytes for a block"))
 }
 
 /// Receives one block and verifies it.
@@ -140,6 +151,7 @@ pub(crate) async fn receive_block(
     cid: &Cid,
     received: &ReceivedBytes,
 ) -> Result<Block, Failure> {
+    let is_page = is_kind(&response, "text/html");
     let whole = async {
         let mut body = BytesMut::new();
         let mut first: Option<Bytes> = None;
@@ -169,7 +181,10 @@ pub(crate) async fn receive_block(
         let hashed = tokio::task::spawn_blocking(move || Block::new(cid, data)).await;
         hashed.unwrap_or_else(|e| Err(Error::internal("hashing a block failed").with_source(e)))
     };
-    verified.map_err(|e| Failure::new(Outcome::Invalid, e.to_string()))
+    // A page about maintenance or of a captive portal is no attack.
+    let outcome = if is_page { Outcome::Failed } else { Outcome::Invalid };
+    verified
+        .map_err(|e| Failure::new(outcome, if is_page { "it sent a page (text/html)".into() } else { e.to_string() }))
 }
 
 fn is_kind(response: &Response, media_type: &str) -> bool {

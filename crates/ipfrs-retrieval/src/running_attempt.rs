@@ -28,6 +28,13 @@ pub(crate) struct RunningAttempt {
 }
 
 impl RunningAttempt {
+    /// Records that the source has sent a CAR.
+    pub(crate) fn note_car(&self) {
+        if let Some(source) = &self.source {
+            source.note_car();
+        }
+    }
+
     /// Begins an attempt at an HTTP source.
     pub(crate) fn begin(retrieval: &Arc<Retrieval>, trace: &Arc<Trace>, source: &Arc<Source>, request: String) -> Self {
         let (kind, url) = (source.kind, source.url.clone());
@@ -80,7 +87,8 @@ impl RunningAttempt {
             }
             source.note(outcome, retry_after);
             if outcome == Outcome::Invalid {
-                tracing::warn!(source = %without_password(&self.url), request = %self.request, "a source is not used for a while: {detail}");
+                let pause = source.paused_until().map_or(0, |until| until.duration_since(Instant::now()).as_secs() + 1);
+                tracing::warn!(source = %without_password(&self.url), request = %self.request, "the source is not used for {pause} s: {detail}");
             }
         }
         let attempt = Attempt {

@@ -331,7 +331,8 @@ impl Session {
     }
 
     pub(crate) fn unretrieved(&self, cid: &Cid) -> Unretrieved {
-        Unretrieved { cid: *cid, attempts: self.attempts().into(), under_way: self.trace.under_way() }
+        let (attempts, under_way) = (self.attempts().into(), self.trace.under_way());
+        Unretrieved { cid: *cid, attempts, under_way, paused: self.candidates.paused() }
     }
 }
 

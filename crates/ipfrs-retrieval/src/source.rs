@@ -20,6 +20,14 @@ const MAX_SOURCES: usize = 4_096;
 const MAX_ABSENT: u32 = 100;
 /// How long a source that delivered invalid bytes, or failed repeatedly, is not used.
 const EXCLUSION: Duration = Duration::from_secs(600);
+/// The same for a configured gateway at first. It doubles each time.
+const FIRST_EXCLUSION: Duration = Duration::from_secs(10);
+const MAX_EXCLUSION_EXPONENT: u32 = 6;
+/// How long no CAR is requested from a source that responds with something else. It doubles each time.
+const CAR_PAUSE: Duration = Duration::from_secs(60);
+const MAX_CAR_EXPONENT: u32 = 6;
+/// Number of refusals in a row that may each be about one request.
+const CAR_REFUSALS: u32 = 3;
 /// Default pause after a response that says the source is busy, and the longest that is respected.
 const BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
@@ -52,8 +60,19 @@ struct Health {
     busy_in_row: u32,
     failed_in_row: u32,
     paused_until: Option<Instant>,
-    /// Whether a response to a request for a CAR was not a CAR.
-    lacks_car: bool,
+    invalid_in_row: u32,
+    cars: Cars,
+}
+
+/// What is known about CARs from a source.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cars {
+    /// Whether the source has sent one.
+    are_known: bool,
+    /// Number of responses in a row that were none.
+    refused: u32,
+    /// Time until which none is requested.
+    paused_until: Option<Instant>,
 }
 
 impl Source {
@@ -67,12 +86,23 @@ impl Source {
     }
 
     pub(crate) fn lacks_car(&self) -> bool {
-        self.health.lock().lacks_car
+        self.health.lock().cars.paused_until.is_some_and(|until| until > Instant::now())
     }
 
-    /// Records that the source responds to requests for CARs with something else.
-    pub(crate) fn note_lacks_car(&self) {
-        self.health.lock().lacks_car = true;
+    /// Records that the source responded to a request for a CAR with something else. `is_clear` says whether that is
+    /// about CARs in general: otherwise it must happen several times, and never to a source that has sent one.
+    pub(crate) fn note_no_car(&self, is_clear: bool) {
+        let cars = &mut self.health.lock().cars;
+        cars.refused += 1;
+        if is_clear || (cars.refused >= CAR_REFUSALS && !cars.are_known) {
+            let exponent = cars.refused.saturating_sub(1).min(MAX_CAR_EXPONENT);
+            cars.paused_until = Some(Instant::now() + CAR_PAUSE * (1 << exponent));
+        }
+    }
+
+    /// Records that the source has sent a CAR.
+    pub(crate) fn note_car(&self) {
+        self.health.lock().cars = Cars { are_known: true, ..Cars::default() };
     }
 
     /// Returns the seconds that a small request is expected to take, for the order of sources. Configured gateways
@@ -119,7 +149,7 @@ impl Source {
         let (now, mut health) = (Instant::now(), self.health.lock());
         let success = match outcome {
             Outcome::Cancelled => return,
-            Outcome::Delivered | Outcome::Absent => 1.0,
+            Outcome::Delivered | Outcome::Absent | Outcome::Unusable => 1.0,
             Outcome::Busy | Outcome::Failed | Outcome::Invalid | Outcome::Slow => 0.0,
         };
         let mean = health.success.unwrap_or(1.0);
@@ -127,8 +157,11 @@ impl Source {
         let pause = match outcome {
             Outcome::Cancelled | Outcome::Delivered => {
                 (health.absent_in_row, health.busy_in_row, health.failed_in_row) = (0, 0, 0);
+                health.invalid_in_row = 0;
                 return;
             }
+            // Not the fault of the source, and anyone can ask for such content.
+            Outcome::Unusable => return,
             Outcome::Absent => {
                 (health.busy_in_row, health.failed_in_row) = (0, 0);
                 health.absent_in_row += 1;
@@ -150,7 +183,13 @@ impl Source {
                 let exponent = health.failed_in_row.saturating_sub(2).min(6);
                 (health.failed_in_row > 1).then(|| BACKOFF * (1 << exponent))
             }
-            Outcome::Invalid => Some(EXCLUSION),
+            Outcome::Invalid => {
+                health.invalid_in_row += 1;
+                // A configured gateway may be the only source, and its disk or a proxy may have failed for a moment.
+                let exponent = health.invalid_in_row.saturating_sub(1).min(MAX_EXCLUSION_EXPONENT);
+                let pause = FIRST_EXCLUSION * (1 << exponent);
+                Some(if self.kind == SourceKind::Gateway { pause.min(EXCLUSION) } else { EXCLUSION })
+            }
         };
         if let Some(pause) = pause {
             health.paused_until = Some(now + pause);

@@ -131,7 +131,13 @@ async fn pins_are_removed_renamed_and_replaced_as_kubo_does() {
     let updated = gateway.rpc_json(&format!("pin/update?arg={file}&arg={next}&unpin=false")).await;
     assert_eq!(updated, json!({"Pins": [file, next]}));
     assert_eq!(pins(&gateway, "type=recursive&names=true").await[&next], ("recursive".into(), "m".into()));
-    gateway.rpc_json(&format!("pin/update?arg={file}&arg={next}")).await;
+    // The name of another pin is not lost.
+    gateway.rpc_json(&format!("pin/add?arg={next}&name=other")).await;
+    let message = failure(&gateway, &format!("pin/update?arg={file}&arg={next}")).await;
+    assert_eq!(message, "'to' cid was already recursively pinned");
+    assert_eq!(pins(&gateway, "type=recursive&names=true").await[&next], ("recursive".into(), "other".into()));
+    gateway.rpc_json(&format!("pin/update?arg={next}&arg={next}")).await;
+    gateway.rpc_json(&format!("pin/rm?arg={file}")).await;
     assert_eq!(pinned(&gateway, "recursive").await, [next.as_str()]);
     let message = failure(&gateway, &format!("pin/update?arg={file}&arg={next}")).await;
     assert!(message.starts_with("'from' cid was not recursively pinned already"), "{message}");

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use http::Method;
 use ipfrs_core::hash::HashFunction;
-use ipfrs_core::{Block, codec};
+use ipfrs_core::{Block, Cid, codec};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
@@ -24,6 +24,48 @@ async fn retrieving(sources: &[String]) -> TestGateway {
 
 async fn retrieving_from(origin: &TestGateway) -> TestGateway {
     retrieving(&[origin.url("")]).await
+}
+
+/// Returns a source that passes requests to `origin`, and tells which there were.
+async fn relay(origin: &TestGateway) -> SourceServer {
+    let upstream = origin.url("");
+    SourceServer::start(Arc::new(move |target, mut connection| {
+        let accept = if target.contains("dag-scope") { "application/vnd.ipld.car" } else { "application/vnd.ipld.raw" };
+        let request = reqwest::Client::new().get(format!("{upstream}{target}")).header("accept", accept);
+        Box::pin(async move {
+            let response = request.send().await.unwrap();
+            let (status, kind) = (response.status(), header(&response, "content-type").to_owned());
+            let body = response.bytes().await.unwrap();
+            write_head(&mut connection, status.as_str(), &format!("content-type: {kind}\r\n")).await;
+            let _ = connection.write_all(&body).await;
+        })
+    }))
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_that_cannot_be_used_is_no_fault_of_its_source() {
+    let origin = TestGateway::start().await;
+    let source = relay(&origin).await;
+    let gateway = retrieving(&[source.url()]).await;
+    let large = origin.put_block("cid-codec=raw&allow-big-block=true", bytes(3 * 1024 * 1024)).await;
+    for (number, path) in [format!("{large}?format=car"), format!("{large}?format=raw")].iter().enumerate() {
+        let response = gateway.request(Method::GET, &format!("/ipfs/{path}")).send().await.unwrap();
+        let (status, text) = (response.status(), response.text().await.unwrap_or_default());
+        assert!(status == 502 && text.contains("unusable"), "{path}: {status} {text}");
+        let good = origin.add("", bytes(10 + number)).await;
+        assert_eq!(gateway.content(&format!("/ipfs/{good}")).await, bytes(10 + number));
+    }
+    // A refusal of one CAR says nothing about others.
+    let stored: Cid = origin.add("", "of another codec").await.parse().unwrap();
+    let relabelled = Cid::new_v1(0x90, *stored.hash());
+    for _ in 0..4 {
+        gateway.request(Method::GET, &format!("/ipfs/{relabelled}/x")).send().await.unwrap();
+    }
+    let (before, cid) = (source.requests().len(), origin.add("", bytes(600_000)).await);
+    assert_eq!(gateway.content(&format!("/ipfs/{cid}")).await, bytes(600_000));
+    let requests = source.requests();
+    assert!(requests[before..].iter().any(|head| head.contains("dag-scope")), "{requests:?}");
 }
 
 /// A file of ten leaves on an origin, and its CAR.
@@ -158,7 +200,7 @@ fn hostile(original: &Original) -> Vec<(&'static str, Handler, &'static str)> {
         ("garbage", always("200 OK", CAR, bytes(100_000)), "failed"),
         ("an endless header", endless(Vec::new(), |_| Bytes::from_static(&[0xff; 1024])), "failed"),
         ("a page", always("200 OK", "content-type: text/html\r\n", "<p>hello"), "absent"),
-        ("a redirect", always("302 Found", "location: http://127.0.0.1:1/\r\n", ""), "absent"),
+        ("a redirect", always("302 Found", "location: http://127.0.0.1:1/\r\n", ""), "failed"),
         ("an error", always("500 Internal Server Error", "", ""), "failed"),
         ("a busy server", always("429 Too Many Requests", "retry-after: 60\r\n", ""), "busy"),
         ("absence", always("404 Not Found", "", ""), "absent"),

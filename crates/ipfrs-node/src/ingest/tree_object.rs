@@ -219,30 +219,27 @@ impl Node {
     /// Moves what is left in a journal, if there is one, into the tree.
     async fn recover_journal(&self, path: &Path, name: &IngestName) -> Result<()> {
         let cannot = |e| Error::io(format_args!("cannot read {}", path.display()), e);
+        if !path.try_exists().map_err(cannot)? {
+            return Ok(());
+        }
         let object = path_of(name)?;
         let size = match self.mutable_file(&object).await {
             Ok(file) => file.size(),
             // Someone removed the object while it was written.
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => {
-                return match fs::remove_file(path) {
-                    Ok(()) => {
-                        tracing::warn!(%object, "the object of a journal was removed, so the journal is removed");
-                        Ok(())
-                    }
-                    Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-                    Err(e) => Err(cannot(e)),
-                };
+                if self.inner.mutable_files.durable_root().await.root().is_none() {
+                    let why = "mutable-files.root, which names the tree that the object is in, is lost";
+                    return Err(Error::corrupt(format!("{why}: restore it from a backup, then restart")));
+                }
+                tracing::warn!(%object, "the object of a journal was removed, so the journal is removed");
+                return fs::remove_file(path).map_err(cannot);
             }
             Err(error) => return Err(error),
         };
         let source = path.to_owned();
         let read = spawn_blocking(move || journal::read(&source, size)).await;
         let read = read.map_err(|e| Error::internal("a task that reads a journal failed").with_source(e))?;
-        let left = match read {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            read => read.map_err(cannot)?,
-        };
-        match left {
+        match read.map_err(cannot)? {
             Some(leftover) if leftover.offset == size => {
                 let _lease = self.appended_lease();
                 let file = self.open_appended(&object, true).await?.ok_or_else(|| exists(name))?;

@@ -426,6 +426,16 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Makes changes without a flush durable, before the node is closed. As in Kubo, only a crash loses them.
+    pub(crate) async fn flush_at_last(&self) -> Result<()> {
+        if self.inner.read_only || !self.inner.mutable_files.has_unflushed().await {
+            return Ok(());
+        }
+        self.flush_tree(&MutablePath::parse("/")?).await.map(drop)
+    }
+}
+
 /// Flushes the node at a path. As in Kubo, a file with raw leaves that consists of one leaf becomes that leaf.
 pub(super) async fn flush_path(tree: &mut Tree, staging: &mut Staging, names: &[LinkName]) -> Result<NewLink> {
     let link = match tree.find(staging, names).await? {

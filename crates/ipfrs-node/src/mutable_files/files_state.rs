@@ -129,6 +129,12 @@ impl MutableFiles {
     pub(crate) async fn durable_root(&self) -> KeptRoot<'_> {
         KeptRoot(self.durable.lock().await)
     }
+
+    /// Whether there are changes that no flush has made durable.
+    pub(super) async fn has_unflushed(&self) -> bool {
+        let state = self.tree.lock().await;
+        state.tree.is_some() && state.unflushed > state.durable_unflushed
+    }
 }
 
 /// A change of the tree that others can already see.

@@ -39,12 +39,14 @@ pub(crate) struct SavedRoot {
     /// Blocks that were stored while the root was written, the root among them. The root counts only if they are
     /// there.
     pub(crate) storing: Vec<Cid>,
+    /// Whether the other slot was never written. Attempts that fail use the same slot again.
+    is_alone: bool,
 }
 
 impl SavedRoot {
     /// Whether no root was saved before, and this one may not have been stored.
     pub(crate) fn is_first_attempt(&self) -> bool {
-        self.sequence == 1 && !self.storing.is_empty()
+        self.is_alone && !self.storing.is_empty()
     }
 }
 
@@ -80,7 +82,9 @@ impl RootFile {
             Err(e) => return Err(cannot(e)),
         };
         let slots = bytes.chunks(SLOT_BYTES).enumerate();
+        let blank = slots.clone().filter(|(_, bytes)| bytes.iter().all(|byte| *byte == b' ')).count();
         let mut saved: Vec<_> = slots.filter_map(|(slot, bytes)| parse_slot(slot, bytes)).collect();
+        saved.iter_mut().for_each(|saved| saved.is_alone = blank > 0);
         saved.sort_by_key(|saved| std::cmp::Reverse(saved.sequence));
         let is_new = bytes.len() as u64 == MAX_BYTES && bytes.iter().all(|byte| *byte == b' ');
         if !saved.is_empty() || is_new {
@@ -88,9 +92,12 @@ impl RootFile {
         }
         let root = std::str::from_utf8(&bytes).ok().and_then(|text| parse_cid(text.trim()).ok()).ok_or_else(|| {
             let path = self.path.display();
-            Error::corrupt(format!("{path} is damaged: write the content ID of a directory into it, or remove it"))
+            Error::corrupt(format!(
+                "{path} is damaged: restore it from a backup, or write the content ID of a directory into it (without the \
+                 file, there are no mutable files, and gc removes their content)"
+            ))
         })?;
-        Ok(vec![SavedRoot { slot: None, sequence: 0, root, storing: Vec::new() }])
+        Ok(vec![SavedRoot { slot: None, sequence: 0, root, storing: Vec::new(), is_alone: false }])
     }
 
     /// Sets the root that the next write keeps, which is one of those that were read, or none.
@@ -184,7 +191,7 @@ fn parse_slot(slot: usize, bytes: &[u8]) -> Option<SavedRoot> {
     let mut cids = cids.split(' ').map(|cid| parse_cid(cid).ok());
     let root = cids.next()??;
     let storing = cids.collect::<Option<_>>()?;
-    Some(SavedRoot { slot: Some(slot), sequence: u64::from_str(sequence).ok()?, root, storing })
+    Some(SavedRoot { slot: Some(slot), sequence: u64::from_str(sequence).ok()?, root, storing, is_alone: false })
 }
 
 #[cfg(test)]
@@ -218,6 +225,24 @@ mod tests {
         again.keep(Some(&saved[0]), &saved);
         again.write(&root(4), &[], Some(&root(3))).unwrap();
         assert_eq!(roots(dir.path()), [root(4), root(3)]);
+    }
+
+    #[test]
+    fn attempts_before_the_first_root_are_told_from_a_lost_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = |count| {
+            let saved = RootFile::new(dir.path()).read().unwrap();
+            assert_eq!(saved.len(), count);
+            saved[0].is_first_attempt()
+        };
+        let mut file = RootFile::new(dir.path());
+        for attempt in 1..4 {
+            file.write(&root(attempt), &[root(attempt)], None).unwrap();
+            assert!(first(1));
+        }
+        file.confirm();
+        file.write(&root(5), &[root(5)], Some(&root(3))).unwrap();
+        assert!(!first(2));
     }
 
     #[test]

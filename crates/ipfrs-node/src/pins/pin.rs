@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::future::Future;
 
-use ipfrs_core::{Cid, Error, Result};
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_store::{MAX_PIN_NAME_BYTES, Pin, PinMode};
 use ipfrs_stream::BlockStoreSource;
 use tracing::Instrument;
@@ -161,8 +161,8 @@ impl Node {
     /// the same transaction. Returns both CIDs.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if `from` is not pinned recursively; otherwise as
-    /// [`pin`](Self::pin).
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if `from` is not pinned recursively;
+    /// [`ErrorKind::Conflict`] if `to` is, as its name would be lost; otherwise as [`pin`](Self::pin).
     pub async fn update_pin(&self, from: &ContentPath, to: &ContentPath, keep: bool) -> Result<(Cid, Cid)> {
         let lease = self.inner.protection.lease();
         let (from, to) = (self.target_of(from).await?, self.target_of(to).await?);
@@ -172,6 +172,9 @@ impl Node {
             return Err(Error::not_found(format!(
                 "'from' cid was not recursively pinned already: {from}, pin {to} itself"
             )));
+        }
+        if from.hash() != to.hash() && pins.get(&to).await?.is_some_and(|pin| pin.mode == PinMode::Recursive) {
+            return Err(Error::new(ErrorKind::Conflict, "'to' cid was already recursively pinned"));
         }
         self.require_below(&[to], Some(&from), |_| {}).await?;
         let node = self.clone();

@@ -34,7 +34,7 @@ pub struct RetrievalAttempt {
     pub address: String,
     /// The requested content.
     pub request: String,
-    /// `delivered`, `absent`, `busy`, `failed`, `invalid`, `slow` or `cancelled`.
+    /// `delivered`, `absent`, `busy`, `failed`, `invalid`, `unusable`, `slow` or `cancelled`.
     pub outcome: String,
     pub detail: String,
     /// HTTP status.

@@ -236,7 +236,11 @@ fn plan(found: &Plan, changes: &[Change]) -> Result<Plan> {
                 let old = old.ok_or_else(|| Error::not_found(format!("{from} is not pinned recursively")))?;
                 if from_key != to_key {
                     let new = Pin { cid: *to, ..old };
-                    if let Some(pin) = merged(current(&plan, &to_key), &new)? {
+                    let existing = current(&plan, &to_key);
+                    if existing.as_ref().is_some_and(|pin| pin.mode == PinMode::Recursive) {
+                        return Err(already_pinned());
+                    }
+                    if let Some(pin) = merged(existing, &new)? {
                         plan.insert(to_key, Some(pin));
                     }
                     if !keep {
@@ -247,6 +251,11 @@ fn plan(found: &Plan, changes: &[Change]) -> Result<Plan> {
         }
     }
     Ok(plan)
+}
+
+/// Returns the error for a pin that would replace another one with its name, in Kubo's words.
+fn already_pinned() -> Error {
+    Error::new(ErrorKind::Conflict, "'to' cid was already recursively pinned")
 }
 
 /// Combines an existing pin with `new`. Returns `None` if nothing changes.
