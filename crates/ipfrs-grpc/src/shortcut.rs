@@ -52,6 +52,25 @@ impl Shortcuts {
         self.0.insert(path, Box::new(method));
     }
 
+    /// Adds a method that takes a stream of messages of at most `most` bytes each.
+    pub(crate) fn add_stream<I, M, F>(
+        &mut self,
+        path: &'static str,
+        most: usize,
+        answer: impl Fn(Streaming<I>) -> F + Clone + Send + Sync + 'static,
+    ) where
+        I: Message + Default + 'static,
+        M: ZeroCopyEncoder + 'static,
+        F: Future<Output = Result<BoxStream<'static, Result<M, Status>>, Status>> + Send + 'static,
+    {
+        let method = move |body| {
+            let answer = answer.clone();
+            let requests = Streaming::new_request(ProstDecoder::<I>::default(), body, None, Some(most));
+            async move { answer(requests).await.map_or_else(|status| status.into_http(), zero_copy::response) }.boxed()
+        };
+        self.0.insert(path, Box::new(method));
+    }
+
     /// Returns the handler for this path, if there is one.
     pub(crate) fn to(&self, path: &str) -> Option<&Answer> {
         self.0.get(path)

@@ -152,7 +152,10 @@ mod tests {
     use std::fmt::Debug;
 
     use ipfrs_proto::block::v1::batch_get_blocks_response::Result as Got;
-    use ipfrs_proto::block::v1::{BatchGetBlocksResponse, Block, BlockError, GetBlockResponse};
+    use ipfrs_proto::block::v1::stream_blocks_response::Result as Streamed;
+    use ipfrs_proto::block::v1::{
+        BatchGetBlocksResponse, Block, BlockError, GetBlockResponse, StreamBlocksResponse,
+    };
     use ipfrs_proto::dag::v1::TraverseDagResponse;
     use ipfrs_proto::file::v1::GetFileResponse;
     use ipfrs_proto::tensor::v1::get_tensor_response::Part as TensorPart;
@@ -178,6 +181,7 @@ mod tests {
             let block = || Block { cid: "bafkqaaa".to_owned(), data: data.clone() };
             check(GetBlockResponse { block: Some(block()) });
             check(BatchGetBlocksResponse { index: 300, result: Some(Got::Block(block())) });
+            check(StreamBlocksResponse { id: 300, result: Some(Streamed::Block(block())) });
             check(GetFileResponse { data: data.clone(), file_size: Some(5) });
             check(GetFileResponse { data: data.clone(), file_size: None });
             check(TraverseDagResponse { cid: "x".to_owned(), depth: 1, size: 2, data: data.clone() });

@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use http::StatusCode;
-use ipfrs_core::{Error, Result, parse_cid, timestamp};
-use ipfrs_middleware::auth::{Caller, Scope};
+use ipfrs_core::{Error, ErrorKind, Result, parse_cid, timestamp};
+use ipfrs_middleware::auth::{Caller, Scope, TOKEN_PREFIX};
 use ipfrs_node::PinRequestFilter;
 use ipfrs_rpc::types::{PinResults, PinState, PinStatus, RequestedPin};
 
@@ -61,8 +61,14 @@ pub(crate) async fn guard(State(state): State<AppState>, request: Request, next:
 }
 
 /// Returns whose pins a request is about; `None` without authentication.
-fn owner(caller: Option<&Caller>) -> Option<&str> {
-    caller.and_then(Caller::principal).map(|principal| principal.name())
+///
+/// # Errors
+/// [`ErrorKind::Forbidden`] for a token without a subject: it could be anyone's.
+fn owner(caller: Option<&Caller>) -> Result<Option<&str>> {
+    match caller.and_then(Caller::principal).map(|principal| principal.name()) {
+        Some(TOKEN_PREFIX) => Err(Error::new(ErrorKind::Forbidden, "the token has no sub, whose pins these would be")),
+        name => Ok(name),
+    }
 }
 
 type Answer<T> = std::result::Result<T, PinningProblem>;
@@ -75,7 +81,7 @@ async fn list(
     RawQuery(query): RawQuery,
 ) -> Answer<Json<PinResults>> {
     let filter = filter(&query.unwrap_or_default())?;
-    Ok(Json(state.node.list_pin_requests(owner(caller.as_deref()), &filter)?))
+    Ok(Json(state.node.list_pin_requests(owner(caller.as_deref())?, &filter)?))
 }
 
 /// `POST /pins`: requests a pin.
@@ -85,7 +91,7 @@ async fn add(
     body: Body,
 ) -> Answer<(StatusCode, Json<PinStatus>)> {
     let pin = requested(&state, body).await?;
-    let status = state.node.request_pin(owner(caller.as_deref()), pin, None).await?;
+    let status = state.node.request_pin(owner(caller.as_deref())?, pin, None).await?;
     Ok((StatusCode::ACCEPTED, Json(status)))
 }
 
@@ -95,7 +101,7 @@ async fn show(
     caller: MaybeExtension<Caller>,
     Path(id): Path<String>,
 ) -> Answer<Json<PinStatus>> {
-    Ok(Json(state.node.pin_request(owner(caller.as_deref()), &id)?))
+    Ok(Json(state.node.pin_request(owner(caller.as_deref())?, &id)?))
 }
 
 /// `POST /pins/{requestid}`: replaces a pin.
@@ -106,7 +112,7 @@ async fn replace(
     body: Body,
 ) -> Answer<(StatusCode, Json<PinStatus>)> {
     let pin = requested(&state, body).await?;
-    let status = state.node.request_pin(owner(caller.as_deref()), pin, Some(&id)).await?;
+    let status = state.node.request_pin(owner(caller.as_deref())?, pin, Some(&id)).await?;
     Ok((StatusCode::ACCEPTED, Json(status)))
 }
 
@@ -116,7 +122,7 @@ async fn remove(
     caller: MaybeExtension<Caller>,
     Path(id): Path<String>,
 ) -> Answer<StatusCode> {
-    state.node.remove_pin_request(owner(caller.as_deref()), &id).await?;
+    state.node.remove_pin_request(owner(caller.as_deref())?, &id).await?;
     Ok(StatusCode::ACCEPTED)
 }
 

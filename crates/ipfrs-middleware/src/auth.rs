@@ -41,6 +41,7 @@ use crate::client::Client;
 use attempts::Attempts;
 use credentials::Credential;
 use jwt::JwtVerifier;
+pub use jwt::PREFIX as TOKEN_PREFIX;
 use keys::Keys;
 use local_token::LocalToken;
 use metrics::{AuthMetrics, Method, Outcome};

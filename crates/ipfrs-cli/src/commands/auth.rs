@@ -22,6 +22,7 @@ pub(super) async fn run(api: &Api, command: AuthCommand, out: &mut Output) -> Re
 
 async fn create(api: &Api, args: AuthKeyCreateArgs, out: &mut Output) -> Result<()> {
     let AuthKeyCreateArgs { name, scopes, roots, expires_in } = args;
+    let roots = Some(roots).filter(|roots| !roots.is_empty());
     let new = NewApiKey { name, scopes, roots, valid_seconds: expires_in.map(|time| time.as_secs()) };
     let request = Request::post(KEYS).with_body("application/json", serde_json::to_vec(&new)?)?;
     let created: CreatedApiKey = api.call(request).await?.json().await?;

@@ -2,7 +2,8 @@
 
 use bytes::{Bytes, BytesMut};
 use ipfrs_proto::block::v1::batch_get_blocks_response::Result as Got;
-use ipfrs_proto::block::v1::{BatchGetBlocksResponse, Block, GetBlockResponse};
+use ipfrs_proto::block::v1::stream_blocks_response::Result as Streamed;
+use ipfrs_proto::block::v1::{BatchGetBlocksResponse, Block, GetBlockResponse, StreamBlocksResponse};
 use ipfrs_proto::dag::v1::TraverseDagResponse;
 use ipfrs_proto::file::v1::GetFileResponse;
 use ipfrs_proto::tensor::v1::get_tensor_response::Part as TensorPart;
@@ -29,6 +30,21 @@ impl ZeroCopyEncoder for BatchGetBlocksResponse {
     fn head(mut self, out: &mut BytesMut) -> Result<Bytes, EncodeError> {
         match self.result.take() {
             Some(Got::Block(whole)) => {
+                self.encode(out)?;
+                block(2, whole, out)
+            }
+            result => {
+                Self { result, ..self }.encode(out)?;
+                Ok(Bytes::new())
+            }
+        }
+    }
+}
+
+impl ZeroCopyEncoder for StreamBlocksResponse {
+    fn head(mut self, out: &mut BytesMut) -> Result<Bytes, EncodeError> {
+        match self.result.take() {
+            Some(Streamed::Block(whole)) => {
                 self.encode(out)?;
                 block(2, whole, out)
             }

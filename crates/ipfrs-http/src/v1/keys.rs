@@ -62,10 +62,14 @@ async fn wanted(body: Body) -> Result<NewKey> {
     let too_large = |_| Error::new(ErrorKind::TooLarge, format!("the body has more than {MAX_BODY_BYTES} bytes"));
     let bytes = axum::body::to_bytes(body, MAX_BODY_BYTES).await.map_err(too_large)?;
     let wanted: NewApiKey = batch_body::json(&bytes, r#"{"name": "ci", "scopes": ["read", "write"]}"#)?;
+    if wanted.roots.as_ref().is_some_and(Vec::is_empty) {
+        let why = "roots is empty, so that the key could read nothing: omit it for a key without a restriction";
+        return Err(Error::invalid(why));
+    }
     Ok(NewKey {
         name: wanted.name,
         scopes: wanted.scopes.iter().map(|scope| scope.parse()).collect::<Result<Vec<Scope>>>()?,
-        roots: wanted.roots.iter().map(|root| parse_cid(root)).collect::<Result<_>>()?,
+        roots: wanted.roots.iter().flatten().map(|root| parse_cid(root)).collect::<Result<_>>()?,
         valid_for: wanted.valid_seconds.map(Duration::from_secs),
     })
 }

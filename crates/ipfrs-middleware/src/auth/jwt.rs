@@ -1,11 +1,15 @@
 //! JSON Web Tokens (RFC 7519) of one issuer, whose keys come from a file or a URL (RFC 7517).
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ipfrs_core::hash::sha2_256;
 use ipfrs_core::{Cid, Error, Result, parse_cid};
 use ipfrs_node::private_file::off_workers;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
@@ -26,8 +30,12 @@ const MAX_TOKEN_BYTES: usize = 8 * 1_024;
 const MIN_SECRET_CHARACTERS: usize = 43;
 /// Maximum length of a key set, in bytes.
 const MAX_KEY_SET_BYTES: usize = 1024 * 1024;
-/// Maximum length of `sub` in the audit log, in bytes.
+/// Maximum length of `sub` in the name of a caller, in bytes. A longer one is cut, and its hash follows, so that each
+/// subject is a caller of its own.
 const MAX_SUBJECT_BYTES: usize = 128;
+const HASH_BYTES: usize = 16;
+/// Beginning of the name of a caller with a token. A token without a subject has nothing else.
+pub const PREFIX: &str = "jwt:";
 /// Seconds by which the clocks of issuer and daemon may differ.
 const LEEWAY_SECONDS: u64 = 30;
 /// Time limit of a request for the key set.
@@ -103,7 +111,8 @@ impl JwtVerifier {
     /// Returns the principal of a token.
     pub(super) async fn verify(&self, token: &str) -> std::result::Result<Arc<Principal>, Outcome> {
         let header = (token.len() <= MAX_TOKEN_BYTES).then(|| decode_header(token).ok()).flatten();
-        let header = header.ok_or(Outcome::Malformed)?;
+        // None of the extensions that a token may call critical is known (RFC 7515, 4.1.11).
+        let header = header.filter(|_| !has_critical(token)).ok_or(Outcome::Malformed)?;
         let kid = header.kid.unwrap_or_default();
         let max_age = if matches!(self.source, Source::File(_)) { FILE_AGE } else { URL_AGE };
         let (age, is_known) = self.state(&kid);
@@ -137,8 +146,7 @@ impl JwtVerifier {
     }
 
     fn principal(&self, claims: &Map<String, Value>) -> Option<Principal> {
-        let subject = claims.get("sub").and_then(Value::as_str).unwrap_or("?");
-        let end = subject.floor_char_boundary(MAX_SUBJECT_BYTES);
+        let subject = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
         let seconds = claims.get("exp").and_then(Value::as_f64).filter(|seconds| *seconds >= 0.0)?;
         let expires = Duration::try_from_secs_f64(seconds).ok().and_then(|time| UNIX_EPOCH.checked_add(time))?;
         let roots: Option<Vec<Cid>> = match claims.get("roots") {
@@ -149,7 +157,7 @@ impl JwtVerifier {
             }
         };
         Some(Principal {
-            name: format!("jwt:{}", &subject[..end]),
+            name: format!("{PREFIX}{}", shortened(subject)),
             key: None,
             is_local: false,
             scopes: scopes(claims.get(&self.scope_claim)),
@@ -203,6 +211,24 @@ impl JwtVerifier {
 fn http_client() -> Result<reqwest::Client> {
     let builder = reqwest::Client::builder().timeout(FETCH_TIMEOUT).redirect(reqwest::redirect::Policy::none());
     builder.build().map_err(|e| Error::internal("cannot create an HTTP client").with_source(e))
+}
+
+/// Returns a subject of any length as the name of a caller.
+fn shortened(subject: &str) -> Cow<'_, str> {
+    if subject.len() <= MAX_SUBJECT_BYTES {
+        return subject.into();
+    }
+    let end = subject.floor_char_boundary(MAX_SUBJECT_BYTES);
+    let hash = sha2_256(subject.as_bytes());
+    let hash: String = hash.digest().iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}#{hash}", &subject[..end]).into()
+}
+
+/// Whether a token says that some of its header must be understood.
+fn has_critical(token: &str) -> bool {
+    let header = token.split('.').next().and_then(|header| URL_SAFE_NO_PAD.decode(header).ok()).unwrap_or_default();
+    let header: Map<String, Value> = serde_json::from_slice(&header).unwrap_or_default();
+    header.contains_key("crit")
 }
 
 async fn fetch(url: &str, client: &reqwest::Client) -> Result<Vec<u8>> {
@@ -345,6 +371,14 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn each_subject_is_a_caller_of_its_own() {
+        let long = |end: char| "p".repeat(MAX_SUBJECT_BYTES) + &end.to_string();
+        assert_eq!(shortened(&long('A')[1..]), long('A')[1..]);
+        assert_ne!(shortened(&long('A')), shortened(&long('B')));
+        assert_ne!(shortened(&long('A')), shortened(&shortened(&long('A'))), "nor one that has the form of another");
     }
 
     #[test]

@@ -36,9 +36,9 @@ pub struct NewApiKey {
     pub name: String,
     /// `read`, `write`, `pin`, `names` or `admin`.
     pub scopes: Vec<String>,
-    /// Roots below which it may read content; empty for no restriction.
-    #[serde(default)]
-    pub roots: Vec<String>,
+    /// Roots below which it may read content; missing for no restriction. An empty list is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roots: Option<Vec<String>>,
     /// Seconds after which it is no longer valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_seconds: Option<u64>,

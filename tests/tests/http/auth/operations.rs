@@ -172,6 +172,7 @@ async fn keys_are_created_listed_and_revoked() {
         (json!({ "scopes": [] }), "at least one scope"),
         (json!({ "scopes": ["root"] }), "no scope"),
         (json!({ "scopes": ["read"], "roots": ["x"] }), "x"),
+        (json!({ "scopes": ["read"], "roots": [] }), "roots is empty"),
         (json!({ "scopes": ["write"], "roots": ["bafkqaaa"] }), "can only read"),
         (json!({ "scopes": ["read"], "valid_seconds": 0 }), "at least a second"),
         (json!({ "scopes": ["read"], "scope": "read" }), "unknown field"),

@@ -14,6 +14,14 @@ fn key_set(kid: &str, secret: &[u8]) -> String {
     json!({ "keys": [{ "kty": "oct", "alg": "HS256", "kid": kid, "k": URL_SAFE_NO_PAD.encode(secret) }] }).to_string()
 }
 
+/// Returns a token with any header.
+fn signed_with(header: Value, claims: &str) -> String {
+    let message = format!("{}.{claims}", URL_SAFE_NO_PAD.encode(header.to_string()));
+    let key = EncodingKey::from_secret(SECRET);
+    let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::HS256).unwrap();
+    format!("{message}.{signature}")
+}
+
 fn token(kid: &str, algorithm: Algorithm, claims: &Value) -> String {
     let header = Header { kid: Some(kid.to_owned()), ..Header::new(algorithm) };
     encode(&header, claims, &EncodingKey::from_secret(SECRET)).unwrap()
@@ -69,6 +77,7 @@ async fn tokens_are_verified_with_the_keys_of_their_issuer() {
         token("one", Algorithm::HS384, &claims(|_| {})),
         token("two", Algorithm::HS256, &claims(|_| {})),
         "a".repeat(9_000),
+        signed_with(json!({ "alg": "HS256", "kid": "one", "crit": ["b64"], "b64": false }), parts[1]),
     ] {
         assert_eq!(status(&wrong).await, 401, "{wrong}");
     }
