@@ -28,13 +28,20 @@ pub fn format_milliseconds(time: SystemTime) -> String {
 /// after the ninth of a fraction are ignored. Returns `None` for any other text, and for times before 1970.
 #[must_use]
 pub fn parse(text: &str) -> Option<SystemTime> {
+    let (seconds, nanoseconds) = parse_seconds(text)?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::new(u64::try_from(seconds).ok()?, nanoseconds))
+}
+
+/// Parses like [`parse`], also times before 1970. Returns the seconds since 1970, rounded down, and the nanoseconds
+/// after them.
+#[must_use]
+pub fn parse_seconds(text: &str) -> Option<(i64, u32)> {
     // RFC 3339 permits lower case, a space and leap seconds. Go does not read them.
     if text.as_bytes().get(10) != Some(&b'T') || text.ends_with('z') || text.get(17..19) == Some("60") {
         return None;
     }
     let time = DateTime::parse_from_rfc3339(text).ok()?;
-    let since = Duration::new(u64::try_from(time.timestamp()).ok()?, time.timestamp_subsec_nanos());
-    SystemTime::UNIX_EPOCH.checked_add(since)
+    Some((time.timestamp(), time.timestamp_subsec_nanos()))
 }
 
 #[cfg(test)]
@@ -65,7 +72,9 @@ mod tests {
             assert_eq!(format(seconds, nanoseconds).unwrap(), text);
             assert_eq!(parse(text).unwrap(), at(seconds, nanoseconds), "{text}");
         }
-        assert_eq!(format(-1, 500_000_000).unwrap(), "1969-12-31T23:59:59.5Z");
+        let before = "1969-12-31T23:59:59.5Z";
+        assert_eq!(format(-1, 500_000_000).unwrap(), before);
+        assert_eq!((parse_seconds(before), parse(before)), (Some((-1, 500_000_000)), None));
         for seconds in [MAX_SECONDS + 1, i64::MAX, i64::MIN] {
             assert_eq!(format(seconds, 0), None);
         }

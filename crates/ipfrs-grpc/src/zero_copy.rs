@@ -153,9 +153,7 @@ mod tests {
 
     use ipfrs_proto::block::v1::batch_get_blocks_response::Result as Got;
     use ipfrs_proto::block::v1::stream_blocks_response::Result as Streamed;
-    use ipfrs_proto::block::v1::{
-        BatchGetBlocksResponse, Block, BlockError, GetBlockResponse, StreamBlocksResponse,
-    };
+    use ipfrs_proto::block::v1::{BatchGetBlocksResponse, Block, BlockError, GetBlockResponse, StreamBlocksResponse};
     use ipfrs_proto::dag::v1::TraverseDagResponse;
     use ipfrs_proto::file::v1::GetFileResponse;
     use ipfrs_proto::tensor::v1::get_tensor_response::Part as TensorPart;

@@ -139,6 +139,24 @@ impl Config {
     /// the crate, so that source distributions contain it.
     pub const DEFAULT_TEXT: &str = include_str!("../gateway.toml");
 
+    /// Returns what the documented configuration file says about a key such as `server.workers`.
+    #[must_use]
+    pub fn description(key: &str) -> Option<String> {
+        let (section, name) = key.split_once('.')?;
+        let is_head = |line: &&str| line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) == Some(section);
+        let mut comment = Vec::new();
+        for line in Self::DEFAULT_TEXT.lines().skip_while(|line| !is_head(line)).skip(1) {
+            let set = line.strip_prefix("# ").unwrap_or(line).split_once(" = ").map(|(set, _)| set);
+            match line.strip_prefix("# ") {
+                _ if set == Some(name) => return (!comment.is_empty()).then(|| comment.join(" ")),
+                Some(text) if set.is_none_or(|set| set.contains(' ')) => comment.push(text),
+                _ if line.starts_with('[') => return None,
+                _ => comment.clear(),
+            }
+        }
+        None
+    }
+
     /// Returns the text of a configuration file with these settings.
     ///
     /// # Errors

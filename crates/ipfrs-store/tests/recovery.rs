@@ -259,6 +259,35 @@ async fn rebuild_skips_damaged_block_and_keeps_later_blocks() {
 }
 
 #[tokio::test]
+async fn a_damaged_length_loses_no_other_block() {
+    for newest_only in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let blocks: Vec<_> = (0..20).map(|_| random_block(8_000)).collect();
+        // One pack, and several.
+        let options = if newest_only { PackOptions::default() } else { small_packs() };
+        let store = PackStore::open(dir.path(), options.clone()).unwrap();
+        put_all(&store, &blocks).await;
+        store.delete_many(&cids(&blocks[..1])).await.unwrap();
+        store.close().await.unwrap();
+        let first = packs(dir.path()).remove(0);
+        let before = len(&first);
+        overwrite(&first, 18 + (PREFIX + 8_000) * 2, &[0xff]);
+        lose_index(dir.path());
+        for _ in 0..2 {
+            let store = PackStore::open(dir.path(), options.clone()).unwrap();
+            assert_lacks(&store, &blocks[2..3]).await;
+            assert_holds(&store, &[&blocks[1..2], &blocks[3..]].concat()).await;
+            assert_eq!(len(&first), before, "nothing is cut off");
+            store.close().await.unwrap();
+        }
+        let store = PackStore::open(dir.path(), options).unwrap();
+        assert_eq!(put_all(&store, &blocks[2..3]).await, [Stored::New]);
+        assert_holds(&store, &blocks[1..]).await;
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn get_many_continues_after_unreadable_block() {
     let dir = tempfile::tempdir().unwrap();
     // More blocks than are looked up at once.

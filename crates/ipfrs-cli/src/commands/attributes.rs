@@ -6,7 +6,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, anyhow};
 use ipfrs_core::timestamp;
@@ -19,6 +18,9 @@ use crate::api::Api;
 /// Permission bits that are set. Content from others must not make programs that run with the rights of their owner.
 const PERMISSIONS: u32 = 0o777;
 
+/// Go's form of a time that is not set.
+const NO_TIME: &str = "0001-01-01T00:00:00Z";
+
 /// Attributes of an entry; each is kept only if it was stored with the content.
 #[derive(Debug, Default)]
 pub(super) struct Attributes {
@@ -30,11 +32,8 @@ pub(super) struct Attributes {
 impl Attributes {
     /// Returns those of an entry of a directory.
     pub(super) fn of(link: &Link) -> Self {
-        let time = link.mod_time.as_deref().and_then(timestamp::parse);
-        let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).ok();
-        let mtime =
-            time.and_then(since).and_then(|since| Some((since.as_secs().try_into().ok()?, since.subsec_nanos())));
-        Self { mode: link.mode, mtime }
+        let mtime = link.mod_time.as_deref().filter(|time| *time != NO_TIME).and_then(timestamp::parse_seconds);
+        Self { mode: link.mode.filter(|mode| *mode != 0), mtime }
     }
 
     /// Returns those of the content at a path. Content that is not UnixFS has none.

@@ -11,6 +11,9 @@ use crate::output::Output;
 use crate::session;
 
 pub(super) fn run(globals: &Globals, command: &ConfigCommand, out: &mut Output) -> Result<()> {
+    if globals.api.is_some() {
+        bail!("the configuration is that of this machine: omit --api (a daemon shows its own at /v1/config)");
+    }
     match command {
         ConfigCommand::Init { force } => init(globals, *force, out),
         ConfigCommand::Show => {
@@ -22,7 +25,10 @@ pub(super) fn run(globals: &Globals, command: &ConfigCommand, out: &mut Output) 
         }
         ConfigCommand::Get { key } => {
             let value = session::settings(globals, Vec::new())?.value(key)?;
-            let value = value.with_context(|| format!("{key} is not set: docs/API.md says what applies then"))?;
+            let value = value.with_context(|| match Config::description(key) {
+                Some(text) => format!("{key} is not set. {text}"),
+                None => format!("{key} is not set"),
+            })?;
             if out.is_json() {
                 return out.object(&serde_json::json!({ "key": key, "value": value }));
             }

@@ -36,8 +36,16 @@ impl Stage {
     /// Creates a stage for `target`. A file may replace an existing file. Any other existing target is an error,
     /// reported here before anything is fetched.
     pub(super) fn new(target: &Path, is_file: bool) -> Result<Self> {
+        // A symlink that the user names is followed, as by other programs.
+        let followed = fs::symlink_metadata(target).is_ok_and(|metadata| metadata.is_symlink());
+        let followed = followed.then(|| fs::canonicalize(target)).transpose();
+        let followed = followed.map_err(|e| anyhow!("cannot save to {}: {e}", target.display()))?;
+        let target = followed.as_deref().unwrap_or(target);
         match fs::symlink_metadata(target) {
             Ok(metadata) if is_file && metadata.is_file() => {}
+            Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => {
+                bail!("{} is a device or a pipe: write to standard output with -o -", target.display())
+            }
             Ok(_) => bail!("{} already exists: remove it, or save elsewhere with -o", target.display()),
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(anyhow!("cannot save to {}: {e}", target.display())),

@@ -29,6 +29,11 @@ fn keys_are_shown_set_and_unset() {
     place.ok(&["config", "unset", "server.port"]);
     assert_eq!(place.ok(&["config", "get", "server.port"]), "8080");
     assert!(place.fails(&["config", "get", "store.path"]).contains("store.path is not set"));
+    assert!(place.fails(&["config", "get", "server.workers"]).contains("Default: the number of cores"));
+    assert!(place.fails(&["config", "set", "server.port", "1", "--api", "http://127.0.0.1:9"]).contains("omit --api"));
+    let misled = place.command(&["config", "show"]).env("IPFRS_REPO", "elsewhere").output().unwrap();
+    assert!(String::from_utf8_lossy(&misled.stderr).contains("use IPFRS_PATH"));
+    assert!(place.command(&["config", "show"]).env("IPFRS_INGEST_PASSWORD", "x").output().unwrap().status.success());
     assert!(place.fails(&["config", "get", "store.pth"]).contains("did you mean path"));
     assert!(place.fails(&["config", "set", "server.port", "-1"]).contains("65535"));
     // The file that is named must exist.

@@ -16,9 +16,12 @@ use super::{Config, ConfigFile, SECTIONS, Section};
 
 /// Prefix of the environment variables that contain settings.
 const ENV_PREFIX: &str = "IPFRS_";
-/// Suffixes of the variables with the path of the repo, which contains the settings, and with the token of a caller.
-/// They are not settings.
-const OTHER_VARIABLES: [&str; 2] = ["path", "token"];
+/// Suffixes of the variables with the path of the repo, which contains the settings, with the token of a caller, and with
+/// the password of `bench ingest`. They are not settings.
+const OTHER_VARIABLES: [&str; 3] = ["path", "token", "ingest_password"];
+/// Suffixes that users could expect, and what to use instead.
+const MISTAKEN_VARIABLES: [(&str, &str); 3] =
+    [("repo", "IPFRS_PATH"), ("config", "the flag --config"), ("json", "the flag --json")];
 /// Variable with DNSLinks, which Kubo and related programs read as well.
 const LINKS_VARIABLE: &str = "IPFS_NS_MAP";
 /// Key that the links are added to.
@@ -196,6 +199,12 @@ impl Settings {
     fn add_variable(&mut self, name: &str, text: &str) -> Result<()> {
         let Some(rest) = name.strip_prefix(ENV_PREFIX).map(str::to_ascii_lowercase) else { return Ok(()) };
         let origin = Origin::Variable(name.to_owned());
+        if OTHER_VARIABLES.contains(&rest.as_str()) {
+            return Ok(());
+        }
+        if let Some((_, instead)) = MISTAKEN_VARIABLES.iter().find(|(mistaken, _)| *mistaken == rest) {
+            return Err(Error::invalid(format!("{origin}: there is no such setting: use {instead}")));
+        }
         for section in SECTIONS {
             let Some(key) = rest.strip_prefix(section.name).and_then(|rest| rest.strip_prefix('_')) else { continue };
             match known_key(section, key) {
@@ -207,7 +216,7 @@ impl Settings {
             }
             return Ok(());
         }
-        if OTHER_VARIABLES.contains(&rest.as_str()) || is_service_link(name, text) {
+        if is_service_link(name, text) {
             return Ok(());
         }
         let keys =

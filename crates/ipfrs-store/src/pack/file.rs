@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -182,11 +183,18 @@ impl Pack {
         self.map.distrust();
     }
 
-    /// Checks that the length of the file is the number of bytes written. Otherwise another process has changed the
-    /// file, and nothing may be appended.
+    /// Checks that the file exists, and that its length is the number of bytes written. Otherwise another process has
+    /// changed it, and nothing may be appended.
     pub(super) fn check_length(&self) -> Result<()> {
         let failed = |error| cannot("read the length of", &self.path, error);
-        let (length, end) = (self.file().metadata().map_err(failed)?.len(), u64::from(self.end()));
+        let metadata = self.file().metadata().map_err(failed)?;
+        let (length, end) = (metadata.len(), u64::from(self.end()));
+        if metadata.nlink() == 0 {
+            return Err(Error::corrupt(format!(
+                "{} was removed by another program: restore it from a copy, or restart to continue without it",
+                self.path.display()
+            )));
+        }
         if length == end {
             return Ok(());
         }

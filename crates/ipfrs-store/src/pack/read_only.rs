@@ -11,7 +11,7 @@ use super::file::{FoundPack, Pack};
 use super::index::{INDEX, Index};
 use super::lock::{StoreLock, require_version};
 use super::recovery::{Recovered, find_packs, forget_removed, open_index, replay_start};
-use super::replay::{Source, replay};
+use super::replay::{Source, replay_with_gaps};
 use super::shared::Shared;
 use crate::Mappings;
 
@@ -48,8 +48,9 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<()>
     let newest = found.last_key_value().map(|(number, _)| *number);
     for pack in found.values_mut() {
         let Some(from) = replay_start(&known, pack.number).filter(|from| *from < pack.len) else { continue };
-        let source = Source { number: pack.number, file: &pack.file, path: &pack.path, from, len: pack.len };
-        let end = replay(index, source)?;
+        let source =
+            Source { number: pack.number, file: &pack.file, path: &pack.path, from, len: pack.len, deletes: true };
+        let (end, _) = replay_with_gaps(index, source)?;
         if end == pack.len {
             continue;
         }

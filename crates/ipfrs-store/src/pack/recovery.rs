@@ -18,13 +18,13 @@ use super::free_space::pack_bytes_for;
 use super::index::{Index, Position};
 use super::lock::{StoreLock, cannot, check_version, ensure_directory};
 use super::record::CAR_HEADER;
-use super::replay::{Source, replay};
+use super::replay::{Source, replay_with_gaps};
 use super::shared::Shared;
 use crate::Mappings;
 use crate::pack::index::INDEX;
 
-/// Maximum length of an incomplete write after the last sound section. A longer rest is not the result of a crash,
-/// and is kept.
+/// Maximum length of an incomplete write after the last sound section. A longer rest, or one that sound blocks follow,
+/// is not the result of a crash, and is kept.
 const MAX_TORN_BYTES: u32 = 64 * 1024 * 1024;
 
 /// An open store and the state that its writer needs.
@@ -138,9 +138,15 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Rep
         pack.file.sync_data().map_err(|error| cannot("sync", &pack.path, error))?;
         #[cfg(test)]
         drop(syncing);
-        let source = Source { number: pack.number, file: &pack.file, path: &pack.path, from, len: pack.len };
-        let end = replay(index, source)?;
+        let source =
+            Source { number: pack.number, file: &pack.file, path: &pack.path, from, len: pack.len, deletes: true };
+        let (end, has_gaps) = replay_with_gaps(index, source)?;
         let rest = pack.len - end;
+        if has_gaps && Some(pack.number) == newest {
+            // A scan would stop at the gap again.
+            replayed = Replayed::Damaged;
+            continue;
+        }
         if rest == 0 {
             continue;
         }

@@ -12,7 +12,7 @@ use super::changes::{Change, Changes};
 use super::index::{Index, Position};
 use super::padding::is_padding;
 use super::record::{key_of, tombstone_keys};
-use super::scan::{Chunk, Scanner, Section};
+use super::scan::{Chunk, Scanner, Section, find_block};
 use crate::RESERVED_CODEC;
 
 /// Changes collected before they are applied to the index, which sorts them. In a larger batch, consecutive lookups
@@ -39,6 +39,8 @@ pub(super) struct Source<'a> {
     pub(super) from: u32,
     /// Length of the pack, in bytes.
     pub(super) len: u32,
+    /// Whether tombstones count. Behind damage they may be bytes of a block.
+    pub(super) deletes: bool,
 }
 
 /// Changes made by a chunk.
@@ -50,6 +52,26 @@ struct Noted {
 
 /// A chunk, and the channel for its result.
 type Work = (Chunk, SyncSender<Noted>);
+
+/// Maximum number of gaps in a pack behind which a replay continues.
+const MAX_GAPS: usize = 1_000;
+
+/// Replays a pack like [`replay`], and continues behind bytes that are no section, if blocks follow. Returns the end of
+/// the last sound section, and whether there were such bytes before it: they are damage, and no incomplete write.
+pub(super) fn replay_with_gaps(index: &Index, source: Source<'_>) -> Result<(u32, bool)> {
+    let mut end = replay(index, source)?;
+    for gaps in 0..MAX_GAPS {
+        let next = find_block(source.file, source.path, u64::from(end), u64::from(source.len))?;
+        let Some(next) = next.map(|next| next as u32) else { return Ok((end, gaps > 0)) };
+        tracing::error!(
+            pack = %source.path.display(), offset = end, bytes = next - end,
+            "the pack is damaged: the blocks behind these bytes are kept, and deletions behind them are not known"
+        );
+        // The block at `next` is sound, so this makes progress.
+        end = replay(index, Source { from: next, deletes: false, ..source })?;
+    }
+    Ok((end, true))
+}
 
 /// Replays the content of a pack between `from` and `len` into the index. Returns the end of the last sound section.
 ///
@@ -104,7 +126,7 @@ fn hash_all(source: Source<'_>, chunks: &Mutex<Receiver<Work>>) {
         let mut noted = Noted { changes: Changes::default(), end: None };
         for section in chunk.sections() {
             let (start, end) = (section.start, section.end);
-            match note(source.number, section, &mut noted.changes) {
+            match note(source, section, &mut noted.changes) {
                 Ok(()) => noted.end = Some(end as u32),
                 Err(reason) => {
                     tracing::warn!(pack = %source.path.display(), offset = start, reason, "skipped a damaged section");
@@ -132,8 +154,8 @@ fn apply_all(index: &Index, source: Source<'_>, noted: Receiver<Result<Receiver<
     Ok(end)
 }
 
-fn note(pack: u32, section: Section<'_>, changes: &mut Changes) -> Result<(), String> {
-    let location = section.location(pack);
+fn note(source: Source<'_>, section: Section<'_>, changes: &mut Changes) -> Result<(), String> {
+    let location = section.location(source.number);
     let (cid, data) = section.content?;
     if cid.codec() == RESERVED_CODEC {
         if is_padding(data) {
@@ -141,6 +163,7 @@ fn note(pack: u32, section: Section<'_>, changes: &mut Changes) -> Result<(), St
             return Ok(());
         }
         let keys = tombstone_keys(data).map_err(|error| error.to_string())?;
+        let keys = if source.deletes { keys } else { Default::default() };
         changes.blocks.extend(keys.into_iter().map(|key| (key, Change { from: None, to: None })));
         changes.tombstone_bytes += section.end - section.start;
         return Ok(());

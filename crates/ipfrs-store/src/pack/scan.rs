@@ -15,6 +15,9 @@ use crate::RESERVED_CODEC;
 /// Bytes read at a time; at least the maximum length of a section.
 const READ_BYTES: usize = MAX_SECTION_BYTES.next_multiple_of(1024 * 1024);
 
+/// Minimum length of a digest that tells a block from other bytes.
+const MIN_DIGEST_BYTES: u8 = 20;
+
 /// Maximum number of sections of a [`Chunk`].
 const CHUNK_SECTIONS: usize = 4_096;
 
@@ -125,16 +128,55 @@ impl Scanner {
 fn frames(mut window: &[u8]) -> Vec<Frame> {
     let mut frames = Vec::new();
     while frames.len() < CHUNK_SECTIONS {
-        let Ok((length, rest)) = unsigned_varint::decode::u64(window) else { break };
-        let varint = window.len() - rest.len();
-        if length == 0 || length > (MAX_SECTION_BYTES - varint) as u64 || length > rest.len() as u64 {
-            break;
-        }
-        let total = varint + length as usize;
-        frames.push(Frame { varint, total });
-        window = &window[total..];
+        let Some(frame) = frame(window) else { break };
+        window = &window[frame.total..];
+        frames.push(frame);
     }
     frames
+}
+
+/// Returns the complete section at the start of `window`.
+fn frame(window: &[u8]) -> Option<Frame> {
+    let (length, rest) = unsigned_varint::decode::u64(window).ok()?;
+    let varint = window.len() - rest.len();
+    let is_possible = length > 0 && length <= (MAX_SECTION_BYTES - varint) as u64 && length <= rest.len() as u64;
+    is_possible.then(|| Frame { varint, total: varint + length as usize })
+}
+
+/// Returns the offset of the first block after `from` whose data has its hash. What is there need not be the end of a
+/// section.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(super) fn find_block(file: &File, path: &Path, from: u64, end: u64) -> Result<Option<u64>> {
+    let mut start = from;
+    while start < end {
+        let mut window = vec![0; (end - start).min(2 * READ_BYTES as u64) as usize];
+        file.read_exact_at(&mut window, start).map_err(|error| cannot("read", path, error))?;
+        // A section that begins later may end behind the window.
+        let is_last = start + window.len() as u64 == end;
+        let starts = if is_last { window.len() } else { window.len() - READ_BYTES };
+        if let Some(found) = (0..starts).find(|at| begins_with_block(&window[*at..])) {
+            return Ok(Some(start + found as u64));
+        }
+        start += starts as u64;
+    }
+    Ok(None)
+}
+
+/// Whether `window` begins with a block that has its hash. The cheap checks, which nearly all other bytes fail, come
+/// first.
+fn begins_with_block(window: &[u8]) -> bool {
+    let Some(Frame { varint, total }) = frame(window) else { return false };
+    if !matches!(window[varint..total], [0x12, 0x20, ..] | [1, ..]) {
+        return false;
+    }
+    let Ok((cid, data)) = split(&window[varint..total]).1 else { return false };
+    let hash = cid.hash();
+    let is_known = HashFunction::from_code(hash.code()).is_ok_and(|function| {
+        function.digest_bytes().is_some() && function.is_whole(hash.size().into()) && hash.size() >= MIN_DIGEST_BYTES
+    });
+    is_known && cid.codec() != RESERVED_CODEC && hash::verify_all(&[(cid, data)]).iter().all(Result::is_ok)
 }
 
 impl Chunk {

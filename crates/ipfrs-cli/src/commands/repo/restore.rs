@@ -175,7 +175,10 @@ async fn verified(built: &Path, repo: &Path, manifest: &Manifest, watched: Watch
         while let Some(pin) = pins.line::<VerifiedPin>().await? {
             if !pin.ok {
                 let pin = printable(&pin.cid);
-                bail!("the backup lacks a block below the pin {pin}, as the repo did: restore it without --verify");
+                bail!(
+                    "the backup lacks a block below the pin {pin}, as the repo may have: restore it without --verify, and pin the content \
+                     again where it is still to be found"
+                );
             }
         }
         Ok(stored)
