@@ -21,6 +21,8 @@ use crate::progress::{Progress, Watched};
 
 /// Size in bytes of a CAR above which it is sent.
 const CAR_BYTES: usize = 8 * 1024 * 1024;
+/// What the daemon says about a block that a denylist blocks.
+const BLOCKED: &str = "is blocked";
 /// Number of batches that are moved at the same time.
 const CONCURRENT_BATCHES: usize = 4;
 /// Number of blocks that are read together.
@@ -86,19 +88,12 @@ pub(super) async fn copy(
 
 impl Moving<'_> {
     async fn batch(&self, cids: Vec<Cid>) -> Result<()> {
-        let list = CidList { cids: cids.iter().map(ToString::to_string).collect() };
-        let request = Request::post("/v1/block/batch/has").with_body("application/json", serde_json::to_vec(&list)?)?;
-        let found: BlockExistences = self.api.call(request).await?.json().await?;
-        if found.results.len() != cids.len() {
-            bail!("the daemon reports {} blocks in place of {}", found.results.len(), cids.len());
-        }
         let total = cids.len() as u64;
-        let missing: Vec<_> =
-            cids.into_iter().zip(found.results).filter(|(_, found)| !found.exists).map(|(cid, _)| cid).collect();
+        let missing = self.missing(cids).await?;
         let known = total - missing.len() as u64;
         self.known.fetch_add(known, Ordering::Relaxed);
         self.progress.done(known);
-        let (mut body, mut count) = (Vec::new(), 0);
+        let (mut waiting, mut bytes) = (Vec::new(), 0);
         for cids in missing.chunks(READ_BLOCKS) {
             let read = self.source.read(cids.to_vec()).await?;
             let (blocks, failed): (Vec<_>, Vec<_>) = read.into_iter().partition(|(_, read)| read.is_ok());
@@ -117,28 +112,67 @@ impl Moving<'_> {
                         continue;
                     }
                 };
-                if body.is_empty() {
-                    body = header(&[cid]).into();
-                }
-                car::put_section(&mut body, &cid, block.data().clone());
-                self.bytes.fetch_add(block.data().len() as u64, Ordering::Relaxed);
-                count += 1;
+                bytes += block.data().len();
+                waiting.push(block);
             }
-            if body.len() >= CAR_BYTES {
-                self.put(std::mem::take(&mut body), std::mem::take(&mut count)).await?;
+            if bytes >= CAR_BYTES {
+                self.put(&std::mem::take(&mut waiting)).await?;
+                bytes = 0;
             }
         }
-        if !body.is_empty() {
-            self.put(body, count).await?;
+        self.put(&waiting).await
+    }
+
+    /// Returns those of `cids` that the daemon does not have. It may take fewer at once (`batch.max_batch_size`).
+    async fn missing(&self, cids: Vec<Cid>) -> Result<Vec<Cid>> {
+        let (mut rest, mut most, mut missing) = (&cids[..], cids.len(), Vec::new());
+        while !rest.is_empty() {
+            let (next, after) = rest.split_at(most.min(rest.len()));
+            let list = CidList { cids: next.iter().map(ToString::to_string).collect() };
+            let request =
+                Request::post("/v1/block/batch/has").with_body("application/json", serde_json::to_vec(&list)?)?;
+            let found: BlockExistences = match self.api.call(request).await {
+                Err(e) if most > 1 && format!("{e:#}").contains("batch.max_batch_size") => {
+                    most = most.div_ceil(2);
+                    continue;
+                }
+                response => response?.json().await?,
+            };
+            if found.results.len() != next.len() {
+                bail!("the daemon reports {} blocks in place of {}", found.results.len(), next.len());
+            }
+            missing.extend(next.iter().zip(found.results).filter(|(_, found)| !found.exists).map(|(cid, _)| *cid));
+            rest = after;
+        }
+        Ok(missing)
+    }
+
+    /// Stores blocks durably. Those that a denylist blocks are reported.
+    async fn put(&self, blocks: &[Block]) -> Result<()> {
+        if blocks.is_empty() || self.put_all(blocks).await.is_ok() {
+            return Ok(());
+        }
+        for block in blocks {
+            match self.put_all(std::slice::from_ref(block)).await {
+                Err(e) if format!("{e:#}").contains(BLOCKED) => self.fail(block.cid(), BLOCKED),
+                stored => stored?,
+            }
         }
         Ok(())
     }
 
     /// Stores the blocks of a CAR durably. Kubo's users may have allowed blocks over 2 MiB.
-    async fn put(&self, car: Vec<u8>, count: u64) -> Result<()> {
+    async fn put_all(&self, blocks: &[Block]) -> Result<()> {
+        let mut car = header(&[*blocks[0].cid()]).into();
+        for block in blocks {
+            car::put_section(&mut car, block.cid(), block.data().clone());
+        }
         let request = Request::command("dag/import").with("pin-roots", false).with("allow-big-block", true);
         let request = request.with_body("application/vnd.ipld.car", car)?;
         self.api.call(request).await?.bytes(MAX_RESPONSE_BYTES).await?;
+        let bytes = blocks.iter().map(|block| block.data().len() as u64).sum();
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let count = blocks.len() as u64;
         self.moved.fetch_add(count, Ordering::Relaxed);
         self.progress.done(count);
         Ok(())

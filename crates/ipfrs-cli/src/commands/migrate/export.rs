@@ -12,6 +12,7 @@ use ipfrs_rpc::types::{FileStat, PinLine};
 use ipfrs_stream::car::header;
 use serde::Serialize;
 
+use super::super::ls::Entries;
 use super::super::stage::Stage;
 use super::car;
 use crate::api::Api;
@@ -24,24 +25,30 @@ use crate::runtime::{Interrupted, interrupted};
 const CAR_ROOTS: usize = 1_000;
 /// Name of the list of pins.
 const PINS: &str = "pins.ndjson";
+/// Name of the list of the mutable files.
+const FILES: &str = "files.ndjson";
 /// Name of the script that imports everything.
 const SCRIPT: &str = "import.sh";
 /// The script: `dag import` pins the roots of the CARs, and the rest gives names to pins and restores the files.
 const IMPORT: &str = r#"#!/bin/sh
-# Imports this directory into Kubo. Needs `ipfs` and `jq`.
+# Imports this directory into Kubo. Needs `ipfs` and `jq`. It can be run again if it was interrupted.
 set -e
 cd "$(dirname "$0")"
+for tool in ipfs jq; do
+  command -v "$tool" >/dev/null || { echo "$0 needs $tool: nothing was imported" >&2; exit 1; }
+done
+commands="$(mktemp)"
+trap 'rm -f "$commands"' EXIT
 for car in pins-*.car; do [ ! -e "$car" ] || ipfs dag import "$car"; done
 for car in direct-*.car files.car; do [ ! -e "$car" ] || ipfs dag import --pin-roots=false "$car"; done
-jq -r 'select(.Type == "direct" or .Name) | [.Type, .Cid, .Name // ""] | @tsv' pins.ndjson |
-while IFS="$(printf '\t')" read -r type cid name; do
-  recursive=true; [ "$type" = direct ] && recursive=false
-  if [ -n "$name" ]; then ipfs pin add --recursive=$recursive --name="$name" "$cid"; else ipfs pin add --recursive=$recursive "$cid"; fi
-done
-if [ -e files.root ]; then
-  root="$(cat files.root)"
-  ipfs ls --size=false --resolve-type=false "$root" | while read -r cid name; do ipfs files cp "/ipfs/$cid" "/${name%/}"; done
-fi
+jq -r 'select(.Type == "direct" or .Name) |
+  @sh "ipfs pin add --recursive=\(.Type != "direct") --name=\(.Name // "") \(.Cid)"' pins.ndjson >"$commands"
+. "$commands"
+put() {
+  [ "$(ipfs files stat --hash "/$2" 2>/dev/null)" = "$1" ] || ipfs files cp "/ipfs/$1" "/$2"
+}
+jq -r '@sh "put \(.Cid) \(.Name)"' files.ndjson >"$commands"
+. "$commands"
 "#;
 
 /// Totals of an export.
@@ -106,7 +113,13 @@ async fn export_all(api: &Api, directory: &Path, progress: &Progress) -> Result<
     append(api, &root, &mut file, &mut exported).await?;
     finish(file)?;
     exported.cars += 1;
-    fs::write(directory.join("files.root"), format!("{root}\n"))?;
+    let mut files = create(&directory.join(FILES))?;
+    let mut entries = Entries::of(api, format!("/ipfs/{root}").as_ref()).await?;
+    while let Some(entry) = entries.next().await? {
+        serde_json::to_writer(&mut files, &serde_json::json!({ "Name": entry.name, "Cid": entry.hash }))?;
+        files.write_all(b"\n")?;
+    }
+    finish(files)?;
     fs::write(directory.join(SCRIPT), IMPORT)?;
     File::open(directory)?.sync_all()?;
     Ok(exported)

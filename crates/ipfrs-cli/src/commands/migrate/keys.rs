@@ -1,6 +1,7 @@
 //! Moving of the keys of IPNS names.
 
 use anyhow::Result;
+use ipfrs_ipns::{Name, PrivateKey};
 use ipfrs_rpc::client::{Attributes, Form, Request};
 use ipfrs_rpc::types::{Key, Keys};
 
@@ -34,8 +35,22 @@ pub(super) async fn copy(source: &Source, api: &Api, report: &mut Report) -> Res
     };
     let Keys { keys: existing } = api.call(Request::query("key/list")).await?.json().await?;
     for (name, key) in keys {
-        if existing.iter().any(|known| known.name == name) {
+        // A key may have another name here, and another key may have its name.
+        let id = match PrivateKey::from_protobuf(&key) {
+            Ok(key) => Name::of(key.public()).to_string(),
+            Err(e) => {
+                report.fail(format!("key {name}: {e}"));
+                continue;
+            }
+        };
+        if existing.iter().any(|known| known.id == id) {
             report.keys += 1;
+            continue;
+        }
+        if existing.iter().any(|known| known.name == name) {
+            report.fail(format!(
+                "key {name}: another key has this name here: rename that one (key rename), then run the command again"
+            ));
             continue;
         }
         match import(api, &name, &key).await {

@@ -16,7 +16,7 @@ use crate::api::Api;
 use crate::kubo::flatfs::Flatfs;
 use crate::kubo::repo::KuboRepo;
 
-/// Number of content IDs that are looked up at a time: the default of `batch.max_batch_size`.
+/// Number of content IDs that are looked up at a time, unless the daemon takes fewer.
 pub(super) const BATCH_BLOCKS: usize = 500;
 /// Number of batches that are listed ahead.
 const BATCHES_AHEAD: usize = 4;
