@@ -12,7 +12,7 @@ use futures::future::Either;
 use futures::{StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::{AddOptions, AddSession, Added, Attributes, EntryKind, Layout, LinkName, MutablePath};
+use ipfrs_node::{AddOptions, AddSession, Added, Attributes, EntryKind, Layout, LinkName, MutablePath, check_pin_name};
 use ipfrs_rpc::types::{Added as AddedLine, ImportProgress};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -91,6 +91,8 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
         let why = "pin-name option requires pin to be set: pin=false and only-hash create no pin";
         return Err(Error::invalid(why).into());
     }
+    // Before the content arrives.
+    check_pin_name(&pin_name)?;
     let inline_limit = args.number("inline-limit")?.unwrap_or(DEFAULT_INLINE_LIMIT_BYTES);
     Ok(AddOptions {
         profile: args.text("profile").map(str::parse).transpose()?,

@@ -290,7 +290,7 @@ pub(super) async fn content_path(node: &Node, argument: &LinkName) -> Result<Con
     let invalid = |why: &str| Err(Error::invalid(format!("invalid path {argument:?}: {why}")).into());
     let few = "path does not have enough components";
     let mut parts = path.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
-    let has_uri = ["ipfs://", "ipns://"].iter().any(|scheme| path.as_bytes().starts_with(scheme.as_bytes()));
+    let has_uri = ["ipfs://", "ipns://", "ipld://"].iter().any(|scheme| path.as_bytes().starts_with(scheme.as_bytes()));
     match (path.as_bytes().first(), parts.next()) {
         _ if has_uri => {}
         (None, _) | (_, None) => return invalid(few),
@@ -357,7 +357,10 @@ impl Render {
     /// Returns this format, but without `cid-base` uses the base of the content ID at the beginning of `path`:
     /// `{cid}/...`, `/ipfs/{cid}/...`, `ipfs://{cid}/...`.
     pub(super) fn or_like(self, path: &str) -> Self {
-        let rest = ["/ipfs/", "/ipld/", "ipfs://"].iter().find_map(|prefix| path.strip_prefix(prefix)).unwrap_or(path);
+        let rest = ["/ipfs/", "/ipld/", "ipfs://", "ipld://"]
+            .iter()
+            .find_map(|prefix| path.strip_prefix(prefix))
+            .unwrap_or(path);
         // A CIDv0 has no base prefix, so it does not select a base.
         let is_v0 = rest.starts_with("Qm");
         let base = rest.chars().next().filter(|_| !is_v0).and_then(|code| Base::from_code(code).ok());

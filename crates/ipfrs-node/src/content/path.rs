@@ -52,14 +52,15 @@ impl ContentPath {
                 shown()
             )));
         }
-        let prefixes = ["/ipfs/", "/ipld/", "ipfs://"];
+        let prefixes = ["/ipfs/", "/ipld/", "ipfs://", "ipld://"];
         let rest = prefixes.iter().find_map(|prefix| path.strip_prefix(prefix.as_bytes())).unwrap_or(path);
         let mut segments = segments(rest);
         let root = segments.next().ok_or_else(|| Error::invalid(format!("invalid path {:?}: no CID", shown())))?;
         let root = parse_cid(&LinkName::from(root).to_string_lossy())
             .map_err(|e| Error::invalid(format!("invalid path {:?}: {e}", shown())))?;
         let parsed = Self::new(root, segments.map(LinkName::from).collect())?;
-        Ok(Self { is_ipld: path.starts_with(b"/ipld/") && !parsed.segments.is_empty(), ..parsed })
+        let is_ipld = path.starts_with(b"/ipld/") || path.starts_with(b"ipld://");
+        Ok(Self { is_ipld: is_ipld && !parsed.segments.is_empty(), ..parsed })
     }
 
     /// Returns the root.
