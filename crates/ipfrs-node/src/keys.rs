@@ -12,4 +12,4 @@ pub use identity::Identity;
 #[cfg(feature = "keys")]
 pub(crate) use keystore::Keystore;
 #[cfg(feature = "keys")]
-pub use keystore::{KeyFormat, NamedKey, export_key};
+pub use keystore::{KeyFormat, NamedKey, export_key, key_id};

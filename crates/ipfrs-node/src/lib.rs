@@ -85,7 +85,7 @@ pub use ipfrs_unixfs::{
 };
 pub use keys::Identity;
 #[cfg(feature = "keys")]
-pub use keys::{KeyFormat, NamedKey, export_key};
+pub use keys::{KeyFormat, NamedKey, export_key, key_id};
 pub use metrics::CacheMeter;
 pub use mutable_files::{
     CopySource, MutableAttribute, MutableEntry, MutableFilesConfig, MutableListing, MutablePath, WriteOptions,

@@ -79,6 +79,7 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Removes what writes to a directory that a crash ended have left, and which may be secrets. Blocks on the disk.
+#[cfg(feature = "keys")]
 pub(crate) fn remove_drafts(directory: &Path) {
     // There may be no such directory, and a draft that stays is tried again at the next start.
     for path in fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {

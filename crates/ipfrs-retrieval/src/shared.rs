@@ -106,8 +106,7 @@ impl Shared {
         format!("{before}1.1 {}", self.name)
     }
 
-    /// Queries all routers for providers of `root`: HTTP servers for `candidates`, and `peers`. `client` is the one that
-    /// waits.
+    /// Queries all routers for providers of `root`: HTTP servers for `candidates`, and `peers`. `client` waits for them.
     pub(crate) async fn search(
         self: &Arc<Self>,
         root: &Cid,

@@ -72,7 +72,7 @@ fn load_within_a_limit_of_memory_ends_no_daemon() {
         let get =
             format!("GET /ipfs/{cid}?format=car HTTP/1.1\r\nHost: x\r\n\r\nGET /ipfs/{cid} HTTP/1.1\r\nHost: x\r\n");
         let post = "POST /v1/stream/upload HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\nbegun";
-        if index % 2 == 0 { format!("{get}\r\n") } else { post.to_owned() }
+        if index.is_multiple_of(2) { format!("{get}\r\n") } else { post.to_owned() }
     };
     let held: Vec<_> = (0..SLOW_CLIENTS).map(|index| daemon.send(&requests(index))).collect();
     thread::scope(|scope| {

@@ -115,6 +115,14 @@ pub fn export_key(repo: &Path, name: &str, format: KeyFormat) -> Result<Zeroizin
     }
 }
 
+/// Returns the ID of a key in the format of libp2p: the IPNS name that it publishes.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] if `bytes` are no such key.
+pub fn key_id(bytes: &[u8]) -> Result<Name> {
+    PrivateKey::from_protobuf(bytes).map(|key| Name::of(key.public()))
+}
+
 /// Checks whether a key of this name may exist. `action` is the attempted operation, for the error message.
 pub(super) fn check_known_name(action: &str, name: &str) -> Result<()> {
     match name {

@@ -1,7 +1,7 @@
 //! Moving of the keys of IPNS names.
 
 use anyhow::Result;
-use ipfrs_ipns::{Name, PrivateKey};
+use ipfrs_interface::key_id;
 use ipfrs_rpc::client::{Attributes, Form, Request};
 use ipfrs_rpc::types::{Key, Keys};
 
@@ -36,8 +36,8 @@ pub(super) async fn copy(source: &Source, api: &Api, report: &mut Report) -> Res
     let Keys { keys: existing } = api.call(Request::query("key/list")).await?.json().await?;
     for (name, key) in keys {
         // A key may have another name here, and another key may have its name.
-        let id = match PrivateKey::from_protobuf(&key) {
-            Ok(key) => Name::of(key.public()).to_string(),
+        let id = match key_id(&key) {
+            Ok(id) => id.to_string(),
             Err(e) => {
                 report.fail(format!("key {name}: {e}"));
                 continue;
