@@ -36,7 +36,7 @@ pub use ipfrs_middleware::auth::{AuthConfig, Scope, read_local_token};
 pub use ipfrs_node::{Chunker, ImportConfig, KeyFormat, KeyType, Profile, Slice, TensorFormat};
 /// Inspection of a denylist without a gateway.
 pub use ipfrs_node::{DenylistReport, check_denylists, inspect_denylist};
-/// Exports a key by reading its file, because private keys are not available over HTTP.
+/// Keys in files: private keys are not available over HTTP.
 pub use ipfrs_node::{export_key, key_id};
 pub use logging::{LogConfig, LogFormat, Logging};
 pub use public::PublicConfig;

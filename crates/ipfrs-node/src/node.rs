@@ -148,7 +148,8 @@ impl Node {
     /// Makes everything durable and releases the repo. The node must not be used afterwards.
     ///
     /// # Errors
-    /// If the store cannot write its index. No acknowledged block is lost then.
+    /// If the store cannot write its index, which loses nothing, or if changes of the mutable files without a flush
+    /// cannot be stored, which loses those.
     pub async fn close(&self) -> Result<()> {
         if let Some(denylists) = &self.inner.denylists {
             denylists.close();

@@ -151,7 +151,7 @@ async fn alone(session: &Arc<Session>, want: &Want, cid: &Cid) -> bool {
             let response = http::request_block(&source, cid, &via, restricted).await?;
             running.first_byte = Some(Instant::now());
             let memory = session.retrieval.buffer(http::block_bytes(&response)?).await;
-            http::receive_block(response, cid, &running.bytes).await.map(|block| (block, memory))
+            http::receive_block(response, cid, &running.bytes, source.kind).await.map(|block| (block, memory))
         };
         match fetched.await {
             Ok(fetched) => {

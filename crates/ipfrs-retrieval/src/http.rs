@@ -25,9 +25,6 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Size up to which a block is hashed on the calling thread, in bytes.
 const INLINE_HASH_BYTES: usize = 32 * 1024;
 
-/// Maximum length of the target of a redirect in a message, in characters.
-const MAX_SHOWN_CHARS: usize = 200;
-
 /// Media types of the requests. Blocks that a DAG has several times are sent once.
 const CAR: &str = "application/vnd.ipld.car; version=1; order=dfs; dups=n";
 const RAW: &str = "application/vnd.ipld.raw";
@@ -80,9 +77,9 @@ async fn get(source: &Source, target: &str, accept: &str, via: &str, restricted:
     } else if status == StatusCode::OK {
         return Ok(response);
     } else if status.is_redirection() {
-        let to = response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let to: String = to.chars().take(MAX_SHOWN_CHARS).collect();
-        let why = format!("status {status}: it redirects to {to:?}, which is not followed: configure that URL");
+        // Its target may be secret.
+        tracing::debug!(source = %source.url, location = ?response.headers().get(LOCATION), "a source redirects");
+        let why = format!("status {status}: redirects are not followed, configure the URL that this one leads to");
         Failure::new(Outcome::Failed, why)
     } else {
         Failure::new(outcome_of(status), format!("status {status}"))
@@ -150,8 +147,9 @@ pub(crate) async fn receive_block(
     mut response: Response,
     cid: &Cid,
     received: &ReceivedBytes,
+    kind: SourceKind,
 ) -> Result<Block, Failure> {
-    let is_page = is_kind(&response, "text/html");
+    let is_page = kind == SourceKind::Gateway && is_kind(&response, "text/html");
     let whole = async {
         let mut body = BytesMut::new();
         let mut first: Option<Bytes> = None;

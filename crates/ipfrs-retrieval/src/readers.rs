@@ -70,8 +70,12 @@ impl Drop for Reading {
 }
 
 /// Sessions that continue for a moment after their last reader has left.
-#[derive(Clone, Default)]
-pub(crate) struct Lingering(Arc<Mutex<State>>);
+#[derive(Clone)]
+pub(crate) struct Lingering {
+    state: Arc<Mutex<State>>,
+    /// Maximum number of sessions.
+    most: usize,
+}
 
 #[derive(Default)]
 struct State {
@@ -84,21 +88,26 @@ type Kept = (Arc<Session>, Vec<Arc<CarStream>>);
 
 impl fmt::Debug for Lingering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lingering").field("sessions", &self.0.lock().sessions.len()).finish()
+        f.debug_struct("Lingering").field("sessions", &self.state.lock().sessions.len()).finish()
     }
 }
 
 impl Lingering {
+    /// Keeps at most as many sessions as may be read from.
+    pub(crate) fn new(max_sessions: usize) -> Self {
+        Self { state: Arc::default(), most: max_sessions.min(MAX_LINGERING) }
+    }
+
     /// Keeps a session and its streams for a moment. If there are too many, the oldest ends.
     pub(crate) fn keep(&self, session: Arc<Session>, streams: Vec<Arc<CarStream>>) {
         // Without a runtime the process ends.
         let Ok(runtime) = Handle::try_current() else { return };
         let (number, oldest) = {
-            let mut state = self.0.lock();
+            let mut state = self.state.lock();
             let number = state.next;
             state.next += 1;
             state.sessions.push_back((number, (session, streams)));
-            let is_full = state.sessions.len() > MAX_LINGERING;
+            let is_full = state.sessions.len() > self.most;
             (number, is_full.then(|| state.sessions.pop_front()))
         };
         drop(oldest);
@@ -106,7 +115,7 @@ impl Lingering {
         runtime.spawn(async move {
             sleep(LINGER).await;
             let ended = {
-                let mut state = all.0.lock();
+                let mut state = all.state.lock();
                 let place = state.sessions.binary_search_by_key(&number, |(number, _)| *number);
                 place.ok().and_then(|place| state.sessions.remove(place))
             };

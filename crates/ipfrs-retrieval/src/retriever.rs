@@ -97,7 +97,8 @@ impl Retriever {
             buffer: Arc::new(Semaphore::new(BUFFER_KIB as usize)),
         };
         let permits = FairPool::new(config.max_sessions, CLIENT_MINIMUM, usize::MAX);
-        Ok(Self { shared: Arc::new(shared), sessions: Arc::default(), permits, lingering: Lingering::default() })
+        let lingering = Lingering::new(config.max_sessions);
+        Ok(Self { shared: Arc::new(shared), sessions: Arc::default(), permits, lingering })
     }
 
     /// Returns a store that fetches what `local` does not have. Hints are ignored unless `retrieval.provider_hints` is

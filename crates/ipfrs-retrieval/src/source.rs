@@ -149,6 +149,8 @@ impl Source {
         let (now, mut health) = (Instant::now(), self.health.lock());
         let success = match outcome {
             Outcome::Cancelled => return,
+            // Not the fault of a configured gateway, and anyone can ask for such content.
+            Outcome::Unusable if self.kind == SourceKind::Gateway => return,
             Outcome::Delivered | Outcome::Absent | Outcome::Unusable => 1.0,
             Outcome::Busy | Outcome::Failed | Outcome::Invalid | Outcome::Slow => 0.0,
         };
@@ -160,9 +162,8 @@ impl Source {
                 health.invalid_in_row = 0;
                 return;
             }
-            // Not the fault of the source, and anyone can ask for such content.
-            Outcome::Unusable => return,
-            Outcome::Absent => {
+            // Others could send anything too large, so it counts like no content.
+            Outcome::Absent | Outcome::Unusable => {
                 (health.busy_in_row, health.failed_in_row) = (0, 0);
                 health.absent_in_row += 1;
                 // A gateway of the configuration may retrieve content itself, so it remains in use.

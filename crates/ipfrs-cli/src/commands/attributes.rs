@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
-use ipfrs_core::timestamp;
+use ipfrs_core::{Error, ErrorKind, timestamp};
 use ipfrs_rpc::client::Request;
 use ipfrs_rpc::types::{FileStat, Link};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
@@ -17,6 +17,11 @@ use crate::api::Api;
 
 /// Permission bits that are set. Content from others must not make programs that run with the rights of their owner.
 const PERMISSIONS: u32 = 0o777;
+
+fn is_not_unixfs(error: &anyhow::Error) -> bool {
+    let kind = error.chain().find_map(|cause| cause.downcast_ref::<Error>()).map(Error::kind);
+    matches!(kind, Some(ErrorKind::Unsupported | ErrorKind::InvalidContent))
+}
 
 /// Go's form of a time that is not set.
 const NO_TIME: &str = "0001-01-01T00:00:00Z";
@@ -41,8 +46,9 @@ impl Attributes {
         let bytes = path.as_bytes();
         let below = ["/ipfs/", "ipfs/", "ipfs://"].iter().find_map(|root| bytes.strip_prefix(root.as_bytes()));
         let rooted = [b"/ipfs/", below.unwrap_or(bytes)].concat();
-        let Ok(response) = api.call(Request::query("files/stat").with_arg(OsStr::from_bytes(&rooted))).await else {
-            return Ok(Self::default());
+        let response = match api.call(Request::query("files/stat").with_arg(OsStr::from_bytes(&rooted))).await {
+            Err(e) if is_not_unixfs(&e) => return Ok(Self::default()),
+            response => response?,
         };
         let stored = response.json::<FileStat>().await?.attributes;
         let mode = stored.mode.as_deref().and_then(|mode| u32::from_str_radix(mode, 8).ok());

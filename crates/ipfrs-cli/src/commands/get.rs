@@ -59,9 +59,8 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
             return Err(Interrupted("interrupted: nothing was saved").into());
         }
     };
-    stage.commit()?;
-    // A directory without the permission to write cannot be moved.
-    attributes.set(&target)?;
+    // A directory without the permission to write cannot be moved, so its attributes come last.
+    attributes.set(&stage.commit()?)?;
     progress.over();
     if out.is_json() {
         return out.object(&Saved::at(&target));

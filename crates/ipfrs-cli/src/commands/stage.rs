@@ -6,9 +6,10 @@
 //! name cannot both be created, so no name can lead outside.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -76,16 +77,30 @@ impl Stage {
         file.flush().await.map_err(failed)
     }
 
-    /// Moves the root to the target.
-    pub(super) fn commit(self) -> Result<()> {
-        fs::rename(self.root(), &self.target).with_context(|| format!("cannot save to {}", self.target.display()))
+    /// Moves the root to the target, which may be that of a symlink. Returns its path.
+    pub(super) fn commit(self) -> Result<PathBuf> {
+        fs::rename(self.root(), &self.target).with_context(|| format!("cannot save to {}", self.target.display()))?;
+        Ok(self.target.clone())
     }
 }
 
 impl Drop for Stage {
     fn drop(&mut self) {
         // After a commit, the directory is empty. Failing to remove it does not fail a completed command.
-        let _ = fs::remove_dir_all(&self.directory);
+        if fs::remove_dir_all(&self.directory).is_err() {
+            make_writable(&self.directory);
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+/// Lets the owner change the directories of an incomplete tree, some of which may have permissions of their own by then.
+fn make_writable(directory: &Path) {
+    let _ = fs::set_permissions(directory, Permissions::from_mode(0o700));
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            make_writable(&entry.path());
+        }
     }
 }
 

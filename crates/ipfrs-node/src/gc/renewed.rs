@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use ipfrs_core::Multihash;
 use parking_lot::Mutex;
@@ -11,7 +12,11 @@ use super::{Lease, Protection};
 /// Number of own touches above which a lease stays as it is: 8 MB.
 const MAX_OWN: usize = 1024 * 1024;
 
-/// A lease that each gc run replaces by a new one, so that a slow client does not keep what others touched since its
+/// Pause after a renewal for this number of touches.
+const PAUSE: Duration = Duration::from_millis(1);
+const TOUCHES_PER_PAUSE: usize = 64;
+
+/// A lease that each gc run, and each removal of a block that it keeps, replaces by a new one, so that a slow client does not keep what others touched since its
 /// task began. It remembers what the task itself touched, and touches it again under the new lease.
 pub(crate) struct RenewedLease {
     protection: Protection,
@@ -22,6 +27,9 @@ struct State {
     lease: Lease,
     /// Fingerprints of the task's own touches; `None` if there are too many.
     own: Option<Vec<u64>>,
+    /// Time from which it may be renewed. Others may hold older leases, so that each renewal takes memory for the own
+    /// touches again.
+    earliest: Instant,
 }
 
 impl fmt::Debug for RenewedLease {
@@ -47,7 +55,11 @@ impl RenewedLease {
 
     fn renew(&self) {
         let mut state = self.state.lock();
-        let State { lease, own: Some(own) } = &mut *state else { return };
+        let State { lease, own: Some(own), earliest } = &mut *state else { return };
+        if Instant::now() < *earliest {
+            return;
+        }
+        *earliest = Instant::now() + PAUSE * (own.len() / TOUCHES_PER_PAUSE) as u32;
         let new = self.protection.lease();
         // The blocks stay touched, because the old lease ends after this.
         self.protection.touch_again(own);
@@ -60,9 +72,9 @@ impl RenewedLease {
 pub(super) struct RenewedLeases(Mutex<Vec<Weak<RenewedLease>>>);
 
 impl Protection {
-    /// Returns a lease that ends at the next gc run, and continues as a new one with its own touches.
+    /// Returns a lease that ends at the next gc run or removal, and continues as a new one with its own touches.
     pub(crate) fn renewed_lease(&self) -> Arc<RenewedLease> {
-        let state = State { lease: self.lease(), own: Some(Vec::new()) };
+        let state = State { lease: self.lease(), own: Some(Vec::new()), earliest: Instant::now() };
         let lease = Arc::new(RenewedLease { protection: self.clone(), state: Mutex::new(state) });
         let mut leases = self.renewed().0.lock();
         leases.retain(|lease| lease.strong_count() > 0);

@@ -117,7 +117,8 @@ impl Node {
         let sink = sink(self, &options)?;
         let blocks = Arc::new(AtomicU64::new(0));
         let lease = self.inner.protection.renewed_lease();
-        let sink = Arc::new(Counted { sink, lease: lease.clone(), blocks: blocks.clone() });
+        let sink =
+            Arc::new(Counted { sink, lease: (!options.only_hash).then(|| lease.clone()), blocks: blocks.clone() });
         let begin = |id| self.inner.operations.begin(id, OperationKind::Add, 0, None);
         let operation = options.operation.map(begin).transpose()?;
         let import_permit = self.import_permit().await?;

@@ -36,7 +36,8 @@ pub(super) fn sink(node: &Node, options: &AddOptions) -> Result<Arc<dyn BlockSin
 /// Sink that counts the blocks that another sink has accepted, and that the lease of the import keeps.
 pub(super) struct Counted {
     pub(super) sink: Arc<dyn BlockSink>,
-    pub(super) lease: Arc<RenewedLease>,
+    /// `None` if the other sink stores nothing.
+    pub(super) lease: Option<Arc<RenewedLease>>,
     pub(super) blocks: Arc<AtomicU64>,
 }
 
@@ -44,7 +45,9 @@ pub(super) struct Counted {
 impl BlockSink for Counted {
     async fn put(&self, blocks: Vec<Block>) -> Result<()> {
         let count = blocks.len() as u64;
-        self.lease.remember(blocks.iter().map(|block| block.cid().hash()));
+        if let Some(lease) = &self.lease {
+            lease.remember(blocks.iter().map(|block| block.cid().hash()));
+        }
         self.sink.put(blocks).await?;
         self.blocks.fetch_add(count, Ordering::Relaxed);
         Ok(())
@@ -52,7 +55,9 @@ impl BlockSink for Counted {
 
     async fn put_leaves(&self, leaves: Vec<(Block, FileOffset)>) -> Result<()> {
         let count = leaves.len() as u64;
-        self.lease.remember(leaves.iter().map(|(block, _)| block.cid().hash()));
+        if let Some(lease) = &self.lease {
+            lease.remember(leaves.iter().map(|(block, _)| block.cid().hash()));
+        }
         self.sink.put_leaves(leaves).await?;
         self.blocks.fetch_add(count, Ordering::Relaxed);
         Ok(())

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, test_kill_process};
 
 /// Format version of the directory. A store with a higher version is rejected.
 const FORMAT: u32 = 1;
@@ -105,12 +106,18 @@ fn held_by_other(dir: &Path, file: &mut File) -> Error {
     let _ = file.take(4_096).read_to_string(&mut text);
     let mut lines = text.lines();
     let who = match (lines.next(), lines.next()) {
-        (Some(pid), Some(holder)) => format!("process {pid} ({holder})"),
+        // A process that was killed leaves its name.
+        (Some(pid), Some(holder)) if is_alive(pid) => format!("process {pid} ({holder})"),
         // Readers do not write their names to the file.
         _ => "another process that reads it".to_owned(),
     };
     let message = format!("the block store in {} is in use by {who}: stop that process, or use its API", dir.display());
     Error::new(ErrorKind::Conflict, message)
+}
+
+fn is_alive(pid: &str) -> bool {
+    let pid = pid.parse().ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
 /// Durably creates `dir` and its missing ancestors.

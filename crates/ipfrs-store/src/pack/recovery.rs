@@ -23,8 +23,8 @@ use super::shared::Shared;
 use crate::Mappings;
 use crate::pack::index::INDEX;
 
-/// Maximum length of an incomplete write after the last sound section. A longer rest, or one that sound blocks follow,
-/// is not the result of a crash, and is kept.
+/// Maximum length of an incomplete write after the last sound section. A longer rest is not the result of a crash, nor is
+/// one that begins with other bytes than zeros and that sound blocks follow. Both are kept.
 const MAX_TORN_BYTES: u32 = 64 * 1024 * 1024;
 
 /// An open store and the state that its writer needs.
@@ -143,7 +143,7 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Rep
         let (end, has_gaps) = replay_with_gaps(index, source)?;
         let rest = pack.len - end;
         if has_gaps && Some(pack.number) == newest {
-            // A scan would stop at the gap again.
+            // Compaction would stop at the gap.
             replayed = Replayed::Damaged;
             continue;
         }

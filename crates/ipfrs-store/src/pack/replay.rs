@@ -12,7 +12,7 @@ use super::changes::{Change, Changes};
 use super::index::{Index, Position};
 use super::padding::is_padding;
 use super::record::{key_of, tombstone_keys};
-use super::scan::{Chunk, Scanner, Section, find_block};
+use super::scan::{Chunk, Scanner, Section, find_block, is_hole};
 use crate::RESERVED_CODEC;
 
 /// Changes collected before they are applied to the index, which sorts them. In a larger batch, consecutive lookups
@@ -53,6 +53,9 @@ struct Noted {
 /// A chunk, and the channel for its result.
 type Work = (Chunk, SyncSender<Noted>);
 
+/// Number of bytes that the search behind gaps may hash: some seconds.
+const SEARCH_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+
 /// Maximum number of gaps in a pack behind which a replay continues.
 const MAX_GAPS: usize = 1_000;
 
@@ -60,8 +63,13 @@ const MAX_GAPS: usize = 1_000;
 /// the last sound section, and whether there were such bytes before it: they are damage, and no incomplete write.
 pub(super) fn replay_with_gaps(index: &Index, source: Source<'_>) -> Result<(u32, bool)> {
     let mut end = replay(index, source)?;
+    let mut budget = SEARCH_BYTES;
     for gaps in 0..MAX_GAPS {
-        let next = find_block(source.file, source.path, u64::from(end), u64::from(source.len))?;
+        let (from, len) = (u64::from(end), u64::from(source.len));
+        if from == len || is_hole(source.file, source.path, from, len)? {
+            return Ok((end, gaps > 0));
+        }
+        let next = find_block(source.file, source.path, from, len, &mut budget)?;
         let Some(next) = next.map(|next| next as u32) else { return Ok((end, gaps > 0)) };
         tracing::error!(
             pack = %source.path.display(), offset = end, bytes = next - end,

@@ -15,6 +15,9 @@ use crate::RESERVED_CODEC;
 /// Bytes read at a time; at least the maximum length of a section.
 const READ_BYTES: usize = MAX_SECTION_BYTES.next_multiple_of(1024 * 1024);
 
+/// Size of the units that a disk writes, in bytes.
+const SECTOR_BYTES: u64 = 512;
+
 /// Minimum length of a digest that tells a block from other bytes.
 const MIN_DIGEST_BYTES: u8 = 20;
 
@@ -143,12 +146,24 @@ fn frame(window: &[u8]) -> Option<Frame> {
     is_possible.then(|| Frame { varint, total: varint + length as usize })
 }
 
-/// Returns the offset of the first block after `from` whose data has its hash. What is there need not be the end of a
-/// section.
+/// Whether the bytes at `at` were never written: a power failure leaves sectors of zeros in what was not synced, and no
+/// section begins with a zero.
 ///
 /// # Errors
 /// If the file cannot be read.
-pub(super) fn find_block(file: &File, path: &Path, from: u64, end: u64) -> Result<Option<u64>> {
+pub(super) fn is_hole(file: &File, path: &Path, at: u64, end: u64) -> Result<bool> {
+    let sector_end = (at + 1).next_multiple_of(SECTOR_BYTES).min(end);
+    let mut bytes = vec![0; sector_end.saturating_sub(at) as usize];
+    file.read_exact_at(&mut bytes, at).map_err(|error| cannot("read", path, error))?;
+    Ok(bytes.iter().all(|byte| *byte == 0))
+}
+
+/// Returns the offset of the first block from `from` on whose data has its hash. What is there need not be the end of a
+/// section. `budget` is the number of bytes that may be hashed, because content may consist of false beginnings.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(super) fn find_block(file: &File, path: &Path, from: u64, end: u64, budget: &mut u64) -> Result<Option<u64>> {
     let mut start = from;
     while start < end {
         let mut window = vec![0; (end - start).min(2 * READ_BYTES as u64) as usize];
@@ -156,7 +171,7 @@ pub(super) fn find_block(file: &File, path: &Path, from: u64, end: u64) -> Resul
         // A section that begins later may end behind the window.
         let is_last = start + window.len() as u64 == end;
         let starts = if is_last { window.len() } else { window.len() - READ_BYTES };
-        if let Some(found) = (0..starts).find(|at| begins_with_block(&window[*at..])) {
+        if let Some(found) = (0..starts).find(|at| begins_with_block(&window[*at..], budget)) {
             return Ok(Some(start + found as u64));
         }
         start += starts as u64;
@@ -166,7 +181,7 @@ pub(super) fn find_block(file: &File, path: &Path, from: u64, end: u64) -> Resul
 
 /// Whether `window` begins with a block that has its hash. The cheap checks, which nearly all other bytes fail, come
 /// first.
-fn begins_with_block(window: &[u8]) -> bool {
+fn begins_with_block(window: &[u8], budget: &mut u64) -> bool {
     let Some(Frame { varint, total }) = frame(window) else { return false };
     if !matches!(window[varint..total], [0x12, 0x20, ..] | [1, ..]) {
         return false;
@@ -176,7 +191,11 @@ fn begins_with_block(window: &[u8]) -> bool {
     let is_known = HashFunction::from_code(hash.code()).is_ok_and(|function| {
         function.digest_bytes().is_some() && function.is_whole(hash.size().into()) && hash.size() >= MIN_DIGEST_BYTES
     });
-    is_known && cid.codec() != RESERVED_CODEC && hash::verify_all(&[(cid, data)]).iter().all(Result::is_ok)
+    if !is_known || cid.codec() == RESERVED_CODEC || data.len() as u64 > *budget {
+        return false;
+    }
+    *budget -= data.len() as u64;
+    hash::verify_all(&[(cid, data)]).iter().all(Result::is_ok)
 }
 
 impl Chunk {
