@@ -97,7 +97,15 @@ async fn object_is_continued_only_with_append_and_by_one_client() {
         end(&mut third).await;
     }
     assert_eq!(gateway.rpc_bytes("files/read?arg=/ingest/a").await, "onetwo");
-    assert_eq!(fs::read(gateway.repo().path().join("ingest/a")).unwrap(), b"onetwo");
+    let file = gateway.repo().path().join("ingest/a");
+    assert_eq!(fs::read(&file).unwrap(), b"onetwo");
+    // Nothing is acknowledged into a file that was removed.
+    let mut fourth = open(&gateway, "store=filesystem&name=a&append=true").await;
+    fourth.receive().await;
+    fs::remove_file(&file).unwrap();
+    fourth.message(Message::binary("lost")).await;
+    assert_eq!(fourth.receive().await["code"], "conflict");
+    assert_eq!(fourth.close_code().await, 1008);
 }
 
 /// The journal of a killed daemon has bytes that its tree lacks.
@@ -165,7 +173,10 @@ async fn invalid_requests_and_messages_are_refused() {
     for store in ["memory", "ipfs"] {
         assert_eq!(failed(store, vec![Message::binary(vec![0; 2_000]); 2]).await, 1009, "{store}");
     }
-    assert_eq!(failed("filesystem", vec![Message::binary(vec![0; 1_600])]).await, 1013);
+    assert_eq!(failed("filesystem&name=refused", vec![Message::binary(vec![0; 1_600])]).await, 1013);
+    while gateway.repo().path().join("ingest/refused").exists() {
+        tokio::task::yield_now().await;
+    }
     // Messages that have arrived before the one that does not fit are stored.
     let mut client = loop {
         match Client::open(gateway.address(), "/ws/ingest?store=ipfs&name=kept", &[]).await {

@@ -1,8 +1,8 @@
 //! An object that is a file below the repo.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -25,6 +25,8 @@ pub(super) struct FileObject {
     directory: FilesDirectory,
     path: Arc<PathBuf>,
     file: Arc<Mutex<File>>,
+    /// Whether the file was created here and has had no commit.
+    is_draft: bool,
 }
 
 impl FileObject {
@@ -51,7 +53,8 @@ impl FileObject {
             if !metadata.is_file() {
                 return Err(Error::new(ErrorKind::Conflict, format!("{} is not a file", path.display())));
             }
-            Ok((Self { directory, path: Arc::new(path), file: Arc::new(Mutex::new(file)) }, metadata.len()))
+            let (length, file) = (metadata.len(), Arc::new(Mutex::new(file)));
+            Ok((Self { directory, path: Arc::new(path), file, is_draft: !append }, length))
         })
         .await
     }
@@ -81,9 +84,27 @@ impl FileObject {
         let (path, file) = (self.path.clone(), self.file.clone());
         in_background(move || {
             let cannot = |e| Error::io(format_args!("cannot sync {}", path.display()), e);
-            file.lock().sync_data().map_err(cannot)
+            let file = file.lock();
+            file.sync_data().map_err(cannot)?;
+            match file.metadata().map_err(cannot)?.nlink() {
+                0 => Err(Error::new(ErrorKind::Conflict, "the object was removed while it was written")),
+                _ => Ok(()),
+            }
         })
-        .await
+        .await?;
+        self.is_draft = false;
+        Ok(())
+    }
+}
+
+impl Drop for FileObject {
+    fn drop(&mut self) {
+        // An object of which nothing was acknowledged must not keep its name from the next attempt.
+        let Ok(metadata) = self.file.lock().metadata() else { return };
+        let is_there = || fs::symlink_metadata(&*self.path).is_ok_and(|found| found.ino() == metadata.ino());
+        if self.is_draft && metadata.len() == 0 && is_there() {
+            let _ = fs::remove_file(&*self.path);
+        }
     }
 }
 

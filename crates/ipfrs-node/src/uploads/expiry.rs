@@ -122,7 +122,8 @@ impl Node {
         let state = watch::Sender::new(State { offset, expires: self.expiry(touched), phase });
         // A finished upload needs no more space.
         let rest = if operation.is_some() { record.length } else { 0 };
-        let reserved = self.inner.uploads.ledger.reserve(Need { spool: rest.saturating_sub(offset), packs: rest });
+        let reserved =
+            self.inner.uploads.ledger.reserve(None, Need { spool: rest.saturating_sub(offset), packs: rest });
         Ok(Upload { id, client: None, record, is_noted: Arc::default(), state, reserved, operation })
     }
 

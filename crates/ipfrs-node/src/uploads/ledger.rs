@@ -1,5 +1,7 @@
 //! Ledger of the disk space that unfinished uploads still need.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -21,21 +23,60 @@ impl Need {
     pub(super) fn minus(self, other: Self) -> Self {
         Self { spool: self.spool.saturating_sub(other.spool), packs: self.packs.saturating_sub(other.packs) }
     }
+
+    /// Returns the need without what is over `most` bytes in either place.
+    fn at_most(self, most: u64) -> Self {
+        Self { spool: self.spool.min(most), packs: self.packs.min(most) }
+    }
+
+    /// Returns the bytes in both places.
+    pub(super) fn bytes(self) -> u64 {
+        self.spool.saturating_add(self.packs)
+    }
+}
+
+/// Needs of unfinished uploads.
+#[derive(Debug, Default)]
+pub(super) struct Needs {
+    pub(super) total: Need,
+    /// Those of each client that has any; `None` for uploads of an earlier process and of this program.
+    by_client: HashMap<Option<IpAddr>, Need>,
+}
+
+impl Needs {
+    fn change(&mut self, client: Option<IpAddr>, old: Need, new: Need) {
+        self.total = self.total.minus(old).plus(new);
+        let own = self.by_client.entry(client).or_default();
+        *own = own.minus(old).plus(new);
+        if *own == Need::default() {
+            self.by_client.remove(&client);
+        }
+    }
+
+    /// Returns what others need, if each of them may keep an equal share of `free` bytes with this client, and the
+    /// need of the client itself. Returns `None` if the client has no room in its own share for `need`.
+    pub(super) fn shared(&self, client: Option<IpAddr>, need: Need, free: u64) -> Option<Need> {
+        let own = self.by_client.get(&client).copied().unwrap_or_default();
+        let others = || self.by_client.iter().filter(|(other, _)| **other != client).map(|(_, need)| *need);
+        let share = free / (others().count() as u64 + 1);
+        let fits = own.plus(need).bytes() <= share;
+        fits.then(|| others().fold(own, |sum, other| sum.plus(other.at_most(share / 2))))
+    }
 }
 
 /// Sum of the needs of all unfinished uploads.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    pub(super) total: Arc<Mutex<Need>>,
+    pub(super) needs: Arc<Mutex<Needs>>,
     /// Held from the measurement of the disk until the reservation, so that two uploads cannot reserve the same
     /// bytes.
     pub(super) admitting: tokio::sync::Mutex<()>,
 }
 
 impl Ledger {
-    /// Reserves space for an upload without checking the disk.
-    pub(super) fn reserve(&self, need: Need) -> Reservation {
-        let reservation = Reservation { total: Arc::clone(&self.total), need: Mutex::default() };
+    /// Reserves space for an upload of a client without checking the disk.
+    pub(super) fn reserve(&self, client: Option<IpAddr>, need: Need) -> Reservation {
+        let reservation = Reservation { needs: Arc::clone(&self.needs), client, need: Mutex::default() };
         reservation.set(need);
         reservation
     }
@@ -44,7 +85,8 @@ impl Ledger {
 /// Bytes that are reserved for one upload. Dropping this releases them.
 #[derive(Debug)]
 pub(super) struct Reservation {
-    total: Arc<Mutex<Need>>,
+    needs: Arc<Mutex<Needs>>,
+    client: Option<IpAddr>,
     need: Mutex<Need>,
 }
 
@@ -56,8 +98,8 @@ impl Reservation {
 
     /// Replaces the reserved number of bytes.
     pub(super) fn set(&self, need: Need) {
-        let (mut own, mut total) = (self.need.lock(), self.total.lock());
-        *total = total.minus(*own).plus(need);
+        let mut own = self.need.lock();
+        self.needs.lock().change(self.client, *own, need);
         *own = need;
     }
 }

@@ -11,7 +11,7 @@ use ipfrs_store::Disk;
 use super::ledger::{Need, Reservation};
 use super::spool::on_disk;
 use super::state::{Phase, Upload, Uploads};
-use crate::Node;
+use crate::{Node, current_client};
 
 /// An upload whose last request ended this long ago no longer keeps others from the space that it reserved: otherwise
 /// one client could announce a file as large as the disk, send nothing, and lock out everyone else until it expires.
@@ -28,6 +28,11 @@ struct Disks {
 }
 
 impl Disks {
+    /// Returns the free bytes of the fuller disk.
+    fn free(&self) -> u64 {
+        self.packs.as_ref().map_or(self.spool_free, |disk| disk.free_bytes.min(self.spool_free))
+    }
+
     /// Checks that `need` fits in addition to `promised`, the reservations of other uploads.
     fn check(&self, need: Need, promised: Need) -> Result<()> {
         let all = promised.plus(need);
@@ -74,13 +79,19 @@ impl Node {
         let packs = self.inner.store.disk().await?;
         let spool = uploads.spool.clone();
         let (spool_device, spool_free) = on_disk(move || spool.free_bytes()).await?;
-        let promised = *uploads.ledger.total.lock();
+        let (client, promised) = (current_client(), uploads.ledger.needs.lock().total);
         let disks = Disks { spool_device, spool_free, packs };
-        disks.check(need, promised).or_else(|error| match self.idle_need(uploads) {
+        let admitted = disks.check(need, promised).or_else(|error| match self.idle_need(uploads) {
             idle if idle == Need::default() => Err(error),
             idle => disks.check(need, promised.minus(idle)),
+        });
+        // A client that has announced more than its share does not keep the others from theirs. Whether there is space
+        // in the end, the writer checks for each batch.
+        admitted.or_else(|error| match uploads.ledger.needs.lock().shared(client, need, disks.free()) {
+            Some(promised) => disks.check(need, promised),
+            None => Err(error),
         })?;
-        let reserved = uploads.ledger.reserve(need);
+        let reserved = uploads.ledger.reserve(client, need);
         drop(admitting);
         Ok(reserved)
     }
@@ -111,6 +122,8 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use ipfrs_store::Reserve;
 
     use super::super::ledger::Ledger;
@@ -123,8 +136,8 @@ mod tests {
     #[test]
     fn reservations_are_summed_and_returned() {
         let ledger = Ledger::default();
-        let total = || *ledger.total.lock();
-        let (one, two) = (ledger.reserve(need(10, 10)), ledger.reserve(need(0, 5)));
+        let total = || ledger.needs.lock().total;
+        let (one, two) = (ledger.reserve(None, need(10, 10)), ledger.reserve(None, need(0, 5)));
         assert_eq!(total(), need(10, 15));
         one.set(need(3, 10));
         assert_eq!(total(), need(3, 15));
@@ -135,6 +148,20 @@ mod tests {
         assert_eq!(total(), need(0, 10));
         drop(one);
         assert_eq!(total(), Need::default());
+    }
+
+    #[test]
+    fn a_client_that_announces_everything_leaves_a_share_to_others() {
+        let ledger = Ledger::default();
+        let [greedy, modest] = [1, 2].map(|last| Some(IpAddr::from([10, 0, 0, last])));
+        let _all = ledger.reserve(greedy, need(50, 50));
+        let shared = |client, need| ledger.needs.lock().shared(client, need, 100);
+        assert_eq!(shared(modest, need(20, 20)), Some(need(25, 25)));
+        assert_eq!(shared(modest, need(26, 26)), None, "over its share");
+        assert_eq!(shared(greedy, need(1, 0)), None);
+        let _own = ledger.reserve(modest, need(10, 10));
+        assert_eq!(shared(modest, need(15, 15)), Some(need(35, 35)));
+        assert_eq!(shared(modest, need(16, 15)), None);
     }
 
     #[test]
