@@ -1,5 +1,6 @@
 //! The configuration: a struct with the sections of all crates, and functions to read it.
 
+mod check;
 mod edit;
 mod file;
 mod key_names;

@@ -136,6 +136,19 @@ impl ResolvesServerCert for Resolver {
     }
 }
 
+/// Checks the certificates and keys that the configuration names. Blocks on the disk.
+///
+/// # Errors
+/// A file cannot be used.
+pub(crate) fn check_files(config: &TlsConfig) -> Result<()> {
+    if !config.enabled {
+        return Ok(());
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    Certificates::read(&config.certificates, &provider)?;
+    clients::verifier(config, &provider).map(drop)
+}
+
 impl Tls {
     /// Reads the certificates; `None` if `[tls]` is off. `protocols` are those of the listeners.
     ///

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 
 use anyhow::{Context, Result, anyhow, bail};
-use ipfrs_interface::{Config, ConfigFile, check_denylists};
+use ipfrs_interface::{Config, ConfigFile};
 
 use crate::args::{ConfigCommand, Globals};
 use crate::output::Output;
@@ -50,7 +50,7 @@ pub(super) fn run(globals: &Globals, command: &ConfigCommand, out: &mut Output) 
         ConfigCommand::Check => {
             let config = session::settings(globals, Vec::new())?.config()?;
             config.check_hosts()?;
-            check_denylists(&session::repo(globals)?, &config.gateway.denylists)?;
+            config.check_references(&session::repo(globals)?)?;
             let file = session::config_file(globals)?;
             if out.is_json() {
                 return out.object(&serde_json::json!({ "file": file, "valid": true }));

@@ -31,6 +31,21 @@ fn keys_are_shown_set_and_unset() {
     assert!(place.fails(&["config", "get", "store.path"]).contains("store.path is not set"));
     assert!(place.fails(&["config", "get", "server.workers"]).contains("Default: the number of cores"));
     assert!(place.fails(&["config", "set", "server.port", "1", "--api", "http://127.0.0.1:9"]).contains("omit --api"));
+    for (text, problem) in [
+        ("[tls]\nenabled = true\ncertificates = [{ certificate = \"/no/a.pem\", key = \"/no/b.pem\" }]", "/no/a.pem"),
+        ("[server]\nport = 18923\n[grpc]\nport = 18923\n[api]\nport = 0", "[server] listens there too"),
+        ("[store]\nfilestore_root = \"nowhere\"", "store.filestore_root"),
+        (
+            "[auth]\nenabled = true\njwt_keys = \"/no/keys\"\njwt_issuer = \"https://a.example\"\njwt_audience = \"a\"",
+            "/no/keys",
+        ),
+    ] {
+        let file = place.write("wrong.toml", text.as_bytes());
+        let mut command = place.command(&["config", "check", "--config", file.to_str().unwrap()]);
+        let checked = command.env_remove("IPFRS_GRPC_PORT").env_remove("IPFRS_API_PORT").output().unwrap();
+        let stderr = String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.code() == Some(1) && stderr.contains(problem), "{text}: {stderr}");
+    }
     let misled = place.command(&["config", "show"]).env("IPFRS_REPO", "elsewhere").output().unwrap();
     assert!(String::from_utf8_lossy(&misled.stderr).contains("use IPFRS_PATH"));
     assert!(place.command(&["config", "show"]).env("IPFRS_INGEST_PASSWORD", "x").output().unwrap().status.success());

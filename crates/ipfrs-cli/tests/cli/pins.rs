@@ -30,6 +30,8 @@ fn pins_can_be_added_listed_updated_and_removed() {
     assert_eq!(objects(&place.ok(&["--json", "pin", "ls", &b])), [json!({"Cid": b, "Type": "direct"})]);
     let file = place.ok(&["add", "-Q", "--pin-name", "named", "d/a"]);
     assert_eq!(place.ok(&["pin", "ls", "-t", "recursive", "--name", "named"]), format!("{file} recursive named"));
+    assert!(place.fails(&["pin", "update", &tree, &file]).contains("already recursively pinned"));
+    place.ok(&["pin", "rm", &file]);
     assert_eq!(place.ok(&["pin", "update", &tree, &file]), format!("updated {tree} to {file}"));
     assert!(place.fails(&["pin", "ls", &tree]).contains("is not pinned"));
     assert_eq!(place.ok(&["pin", "verify", "--verbose"]), format!("{file} ok"));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::BinaryBytes;
-use ipfrs_interface::{ApiConfig, Config, GrpcConfig, check_denylists};
+use ipfrs_interface::{ApiConfig, Config, GrpcConfig};
 use rustix::fs::{Access, access, statvfs};
 use rustix::process::{Resource, getrlimit};
 
@@ -34,16 +34,16 @@ pub(super) fn configuration(globals: &Globals, repo: &Path) -> (Finding, Config)
     const CHECK: &str = "configuration";
     let read = || -> anyhow::Result<(Option<PathBuf>, Config)> {
         let config = session::settings(globals, Vec::new())?.config()?;
-        check_denylists(repo, &config.gateway.denylists)?;
         Ok((session::config_file(globals)?, config))
     };
+    let fix = "correct the value that the message names; config/gateway.toml explains each key";
     match read() {
+        Ok((_, config)) if let Err(error) = config.check_references(repo) => {
+            (Finding::error(CHECK, error.to_string(), fix), config)
+        }
         Ok((Some(file), config)) => (Finding::ok(CHECK, format!("{} is valid", file.display())), config),
         Ok((None, config)) => (Finding::ok(CHECK, "there is no file: the defaults apply"), config),
-        Err(error) => {
-            let fix = "correct the value that the message names; config/gateway.toml explains each key";
-            (Finding::error(CHECK, format!("{error:#}"), fix), Config::default())
-        }
+        Err(error) => (Finding::error(CHECK, format!("{error:#}"), fix), Config::default()),
     }
 }
 

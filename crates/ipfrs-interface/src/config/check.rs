@@ -1,0 +1,54 @@
+//! Checks of what a configuration refers to, for `config check` and `doctor`: a daemon refuses to start without it.
+
+use std::fs;
+use std::path::Path;
+
+use ipfrs_core::{Error, Result};
+use ipfrs_node::check_denylists;
+
+use super::Config;
+use crate::tls;
+
+impl Config {
+    /// Checks the denylists, the certificates, the keys of tokens and the directory of references, and that
+    /// no two listeners have the same address. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The first problem, with its key.
+    pub fn check_references(&self, repo: &Path) -> Result<()> {
+        check_denylists(repo, &self.gateway.denylists)?;
+        tls::check_files(&self.tls)?;
+        let keys = &self.auth.jwt_keys;
+        if !keys.is_empty() && !["http://", "https://"].iter().any(|scheme| keys.starts_with(scheme)) {
+            fs::metadata(keys).map_err(|e| Error::io(format_args!("auth.jwt_keys: cannot read {keys}"), e))?;
+        }
+        if let Some(root) = self.store.filestore_root.as_ref().map(|root| repo.join(root)) {
+            let cannot = |e| Error::io(format_args!("store.filestore_root: cannot open {}", root.display()), e);
+            if !fs::metadata(&root).map_err(cannot)?.is_dir() {
+                return Err(Error::invalid(format!("store.filestore_root: {} is not a directory", root.display())));
+            }
+        }
+        self.check_listeners()
+    }
+
+    fn check_listeners(&self) -> Result<()> {
+        let listeners = [
+            ("server", true, &self.server.host, Some(self.server.port)),
+            ("grpc", self.grpc.enabled, &self.grpc.host, self.grpc.port),
+            ("api", self.api.enabled, &self.api.host, self.api.port),
+            ("public", self.public.enabled, &self.public.host, Some(self.public.port)),
+        ];
+        let used = listeners.into_iter().filter(|(_, is_used, _, port)| *is_used && port.is_some_and(|port| port != 0));
+        let used: Vec<_> = used.collect();
+        for (index, (section, _, host, port)) in used.iter().enumerate() {
+            let same = used[..index].iter().find(|(_, _, other, number)| other == host && number == port);
+            if let Some((other, ..)) = same {
+                let port = port.unwrap_or_default();
+                return Err(Error::invalid(format!(
+                    "{section}.port = {port}: [{other}] listens there too: choose another port"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
