@@ -54,13 +54,15 @@ impl Needs {
     }
 
     /// Returns what others need, if each of them may keep an equal share of `free` bytes with this client, and the
-    /// need of the client itself. Returns `None` if the client has no room in its own share for `need`.
+    /// need of the client itself. Uploads whose client is unknown keep what they need. Returns `None` if the client has
+    /// no room in its own share for `need`.
     pub(super) fn shared(&self, client: Option<IpAddr>, need: Need, free: u64) -> Option<Need> {
-        let own = self.by_client.get(&client).copied().unwrap_or_default();
-        let others = || self.by_client.iter().filter(|(other, _)| **other != client).map(|(_, need)| *need);
+        let of = |client| self.by_client.get(&client).copied().unwrap_or_default();
+        let others = || self.by_client.iter().filter(|(other, _)| other.is_some() && **other != client);
         let share = free / (others().count() as u64 + 1);
+        let (own, unknown) = (of(client), if client.is_some() { of(None) } else { Need::default() });
         let fits = own.plus(need).bytes() <= share;
-        fits.then(|| others().fold(own, |sum, other| sum.plus(other.at_most(share / 2))))
+        fits.then(|| others().fold(own.plus(unknown), |sum, (_, other)| sum.plus(other.at_most(share / 2))))
     }
 }
 

@@ -162,6 +162,8 @@ mod tests {
         let _own = ledger.reserve(modest, need(10, 10));
         assert_eq!(shared(modest, need(15, 15)), Some(need(35, 35)));
         assert_eq!(shared(modest, need(16, 15)), None);
+        let _earlier = ledger.reserve(None, need(40, 0));
+        assert_eq!(shared(modest, need(15, 15)), Some(need(75, 35)));
     }
 
     #[test]
