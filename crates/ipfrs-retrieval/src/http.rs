@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, Result};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION, RETRY_AFTER, VIA};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, VIA};
 use reqwest::{Client, Response, StatusCode, Version, redirect};
 use tokio::time::timeout;
 
@@ -77,8 +77,6 @@ async fn get(source: &Source, target: &str, accept: &str, via: &str, restricted:
     } else if status == StatusCode::OK {
         return Ok(response);
     } else if status.is_redirection() {
-        // Its target may be secret.
-        tracing::debug!(source = %source.url, location = ?response.headers().get(LOCATION), "a source redirects");
         let why = format!("status {status}: redirects are not followed, configure the URL that this one leads to");
         Failure::new(Outcome::Failed, why)
     } else {
