@@ -1,7 +1,7 @@
 //! `get`.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, IsTerminal};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use tokio::fs::{self, OpenOptions};
 use tokio::io::AsyncWriteExt;
 
 use super::attributes::Attributes;
+use super::cat::print;
 use super::ls::{Entries, file_name, link_target};
 use super::stage::{Saved, Stage, inside};
 use crate::api::{Api, Kind};
@@ -32,7 +33,8 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
     let kind = api.kind(&path).await?;
     let one_file = OneFile::of(args, &kind);
     if args.output.as_deref() == Some(Path::new("-")) {
-        return print(api, args, &path, &kind, one_file.as_ref(), out).await;
+        let request = printed(args, &path, &kind, one_file.as_ref())?;
+        return print(api, request, args.progress, out).await;
     }
     let target = target(args, one_file.as_ref())?;
     let stage = Stage::new(&target, kind == Kind::File || one_file.is_some())?;
@@ -68,28 +70,13 @@ pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<(
     out.line(&format!("saved {}", printable_name(target.as_os_str())))
 }
 
-/// Writes a file or an archive to standard output.
-async fn print(
-    api: &Api,
-    args: &GetArgs,
-    path: &OsStr,
-    kind: &Kind,
-    one_file: Option<&OneFile>,
-    out: &mut Output,
-) -> Result<()> {
-    let request = match (one_file, kind) {
-        (Some(one_file), _) => one_file.request(args),
-        (None, Kind::File) => Request::query("cat").with_arg(path),
+/// Returns the request for what standard output can receive: a file or an archive.
+fn printed(args: &GetArgs, path: &OsStr, kind: &Kind, one_file: Option<&OneFile>) -> Result<Request> {
+    match (one_file, kind) {
+        (Some(one_file), _) => Ok(one_file.request(args)),
+        (None, Kind::File) => Ok(Request::query("cat").with_arg(path)),
         (None, _) => bail!("only a file or an archive can be written to standard output: add -a"),
-    };
-    let mut response = api.call(request).await?;
-    let progress = Progress::bytes(Watched { wanted: args.progress, is_silent: io::stdout().is_terminal() });
-    response.content_length().into_iter().for_each(|bytes| progress.expect(bytes));
-    while let Some(bytes) = response.next().await? {
-        out.bytes(&bytes)?;
-        progress.done(bytes.len() as u64);
     }
-    Ok(())
 }
 
 /// Returns the last component of the path, within the directory given by -o, or else the current directory.
