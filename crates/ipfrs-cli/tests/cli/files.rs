@@ -26,3 +26,17 @@ fn files_are_written_listed_and_removed() {
     assert_eq!(place.ok(&["files", "flush"]), "QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn");
     assert!(place.fails(&["files", "chmod", "x", "/"]).contains("invalid syntax"));
 }
+
+#[test]
+fn changes_without_a_flush_survive_the_end_of_a_daemon() {
+    let place = Place::new();
+    place.write("content", b"hello\n");
+    let write = |path: &str| place.ok(&["files", "write", "-e", "--flush=false", path, "content"]);
+    let daemon = place.start(&[]);
+    write("/with");
+    place.ok(&["gateway", "stop"]);
+    assert_eq!(daemon.exit_code(), Some(0));
+    // A command without a daemon ends at once.
+    write("/without");
+    assert_eq!(place.ok(&["files", "ls"]), "with\nwithout");
+}

@@ -296,4 +296,26 @@ mod tests {
         object.finish().await.unwrap();
         assert_eq!(fs::read_dir(dir.path().join(super::JOURNALS)).unwrap().count(), 0);
     }
+
+    #[tokio::test]
+    async fn a_journal_stays_while_the_root_of_its_tree_is_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let name: IngestName = "a".parse().unwrap();
+        let node = Node::open_default(dir.path()).await.unwrap();
+        let mut object = node.ingest(IngestStore::Ipfs, name.clone(), false).await.unwrap();
+        append(&mut object, "acknowledged").await;
+        drop(object);
+        node.close().await.unwrap();
+        drop(node);
+        let (root, saved) = (dir.path().join("mutable-files.root"), dir.path().join("saved"));
+        fs::rename(&root, &saved).unwrap();
+        let node = Node::open_default(dir.path()).await.unwrap();
+        node.ingest(IngestStore::Ipfs, name.clone(), true).await.unwrap_err();
+        node.close().await.unwrap();
+        drop(node);
+        fs::rename(&saved, &root).unwrap();
+        let node = Node::open_default(dir.path()).await.unwrap();
+        let object = node.ingest(IngestStore::Ipfs, name, true).await.unwrap();
+        assert_eq!(object.bytes(), 12);
+    }
 }
