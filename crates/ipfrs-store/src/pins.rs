@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use ipfrs_core::{Cid, Error, Result};
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -104,6 +104,12 @@ struct Waiting {
 }
 
 impl Pins {
+    /// Returns the error for the target of [`Self::replace`] that has a pin, whose name would be lost. The words are Kubo's.
+    #[must_use]
+    pub fn already_pinned() -> Error {
+        Error::new(ErrorKind::Conflict, "'to' cid was already recursively pinned")
+    }
+
     /// Opens the pins of the store in `dir`, creating them if they do not exist. The caller must hold the lock of the
     /// store. Reads all pins once, because garbage collection would delete the blocks of pins that were lost.
     /// `has_blocks` says whether the store holds any blocks: if pins are created for a store with blocks, earlier

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::future::Future;
 
-use ipfrs_core::{Cid, Error, ErrorKind, Result};
-use ipfrs_store::{MAX_PIN_NAME_BYTES, Pin, PinMode};
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_store::{MAX_PIN_NAME_BYTES, Pin, PinMode, Pins};
 use ipfrs_stream::BlockStoreSource;
 use tracing::Instrument;
 
@@ -162,7 +162,7 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if `from` is not pinned recursively;
-    /// [`ErrorKind::Conflict`] if `to` is, as its name would be lost; otherwise as [`pin`](Self::pin).
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if `to` is, as its name would be lost; otherwise as [`pin`](Self::pin).
     pub async fn update_pin(&self, from: &ContentPath, to: &ContentPath, keep: bool) -> Result<(Cid, Cid)> {
         let lease = self.inner.protection.lease();
         let (from, to) = (self.target_of(from).await?, self.target_of(to).await?);
@@ -174,7 +174,7 @@ impl Node {
             )));
         }
         if from.hash() != to.hash() && pins.get(&to).await?.is_some_and(|pin| pin.mode == PinMode::Recursive) {
-            return Err(Error::new(ErrorKind::Conflict, "'to' cid was already recursively pinned"));
+            return Err(Pins::already_pinned());
         }
         self.require_below(&[to], Some(&from), |_| {}).await?;
         let node = self.clone();

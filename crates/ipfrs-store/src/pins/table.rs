@@ -238,7 +238,7 @@ fn plan(found: &Plan, changes: &[Change]) -> Result<Plan> {
                     let new = Pin { cid: *to, ..old };
                     let existing = current(&plan, &to_key);
                     if existing.as_ref().is_some_and(|pin| pin.mode == PinMode::Recursive) {
-                        return Err(already_pinned());
+                        return Err(super::Pins::already_pinned());
                     }
                     if let Some(pin) = merged(existing, &new)? {
                         plan.insert(to_key, Some(pin));
@@ -251,11 +251,6 @@ fn plan(found: &Plan, changes: &[Change]) -> Result<Plan> {
         }
     }
     Ok(plan)
-}
-
-/// Returns the error for a pin that would replace another one with its name, in Kubo's words.
-fn already_pinned() -> Error {
-    Error::new(ErrorKind::Conflict, "'to' cid was already recursively pinned")
 }
 
 /// Combines an existing pin with `new`. Returns `None` if nothing changes.
