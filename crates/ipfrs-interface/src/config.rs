@@ -4,6 +4,7 @@ mod check;
 mod edit;
 mod file;
 mod key_names;
+mod known_names;
 mod settings;
 
 use std::time::Duration;

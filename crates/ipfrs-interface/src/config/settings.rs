@@ -12,12 +12,13 @@ use toml::de::DeTable;
 use toml::{Table, Value};
 
 use super::file::{HIDDEN, parsed_key};
-use super::{Config, ConfigFile, SECTIONS, Section};
+use super::known_names::{known_key, known_section, nearest};
+use super::{Config, ConfigFile, SECTIONS};
 
 /// Prefix of the environment variables that contain settings.
 const ENV_PREFIX: &str = "IPFRS_";
-/// Suffixes of the variables with the path of the repo, which contains the settings, with the token of a caller, and with
-/// the password of `bench ingest`. They are not settings.
+/// Suffixes of variables that are no settings: the path of the repo, the token of a caller, and the password for `bench
+/// ingest`.
 const OTHER_VARIABLES: [&str; 3] = ["path", "token", "ingest_password"];
 /// Suffixes that users could expect, and what to use instead.
 const MISTAKEN_VARIABLES: [(&str, &str); 3] =
@@ -470,36 +471,4 @@ fn in_plain_words(message: &str) -> String {
         }
     }
     message.to_owned()
-}
-
-fn known_section(name: &str) -> Result<&'static Section, String> {
-    if let Some(section) = SECTIONS.iter().find(|section| section.name == name) {
-        return Ok(section);
-    }
-    let names: Vec<_> = SECTIONS.iter().map(|section| section.name).collect();
-    Err(match nearest(name, &names) {
-        Some(near) => format!("unknown section [{name}]: did you mean [{near}]?"),
-        None => format!(
-            "unknown section [{name}]: this version of ipfrs does not use it, so remove it; the sections \
-             are {}",
-            names.join(", ")
-        ),
-    })
-}
-
-fn known_key(section: &Section, name: &str) -> Result<&'static str, String> {
-    let keys = (section.keys)();
-    if let Some(key) = keys.iter().find(|key| **key == name) {
-        return Ok(key);
-    }
-    let known = keys.join(", ");
-    Err(match nearest(name, keys) {
-        Some(near) => format!("unknown key {}.{name}: did you mean {near}?", section.name),
-        None => format!("unknown key {}.{name}: the keys of [{}] are {known}", section.name, section.name),
-    })
-}
-
-fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    let near = known.iter().map(|candidate| (strsim::jaro_winkler(name, candidate), *candidate));
-    near.filter(|(similarity, _)| *similarity > 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, candidate)| candidate)
 }
