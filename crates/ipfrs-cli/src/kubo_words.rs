@@ -3,7 +3,7 @@
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// What to do in place of each command.
+/// Commands of Kubo, each with the command or setting to use instead.
 const WORDS: [(&str, &str); 17] = [
     ("bitswap", "ipfrs-cli stats bitswap"),
     ("bootstrap", "there is no DHT; retrieval.bitswap.peers in the configuration names peers to stay connected to"),

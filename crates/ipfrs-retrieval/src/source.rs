@@ -64,7 +64,7 @@ struct Health {
     cars: Cars,
 }
 
-/// What is known about CARs from a source.
+/// How a source has responded to requests for CARs.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cars {
     /// Whether the source has sent one.

@@ -62,7 +62,7 @@ async fn client_that_sends_one_request_after_the_other_is_never_over_its_share()
     })
     .await;
     for number in 0..40 {
-        // Of one block, and of several.
+        // The files have one block and several blocks in turn.
         let content = crate::content::bytes(if number % 2 == 0 { 10 } else { 600_000 } + number);
         let cid = origin.add("", content.clone()).await;
         let found = gateway.content(&format!("/ipfs/{cid}")).await;

@@ -94,7 +94,7 @@ impl Drop for Stage {
     }
 }
 
-/// Lets the owner change the directories of an incomplete tree, some of which may have permissions of their own by then.
+/// Makes all directories of an incomplete tree writable for their owner, so that they can be removed.
 fn make_writable(directory: &Path) {
     let _ = fs::set_permissions(directory, Permissions::from_mode(0o700));
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {

@@ -111,7 +111,7 @@ impl JwtVerifier {
     /// Returns the principal of a token.
     pub(super) async fn verify(&self, token: &str) -> std::result::Result<Arc<Principal>, Outcome> {
         let header = (token.len() <= MAX_TOKEN_BYTES).then(|| decode_header(token).ok()).flatten();
-        // None of the extensions that a token may call critical is known (RFC 7515, 4.1.11).
+        // A token that names critical extensions must be refused, because this program knows none (RFC 7515, 4.1.11).
         let header = header.filter(|_| !has_critical(token)).ok_or(Outcome::Malformed)?;
         let kid = header.kid.unwrap_or_default();
         let max_age = if matches!(self.source, Source::File(_)) { FILE_AGE } else { URL_AGE };

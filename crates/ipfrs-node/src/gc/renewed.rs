@@ -16,8 +16,8 @@ const MAX_OWN: usize = 1024 * 1024;
 const PAUSE: Duration = Duration::from_millis(1);
 const TOUCHES_PER_PAUSE: usize = 64;
 
-/// A lease that each gc run, and each removal of a block that it keeps, replaces by a new one, so that a slow client does
-/// not keep what others touched since its task began. It remembers what the task itself touched, and touches it again
+/// A lease for a task whose client may be slow. Each gc run replaces it by a new lease, and so does the removal of a
+/// single block that is touched. The task thus keeps only the blocks that it touched itself, which it touches again
 /// under the new lease.
 pub(crate) struct RenewedLease {
     protection: Protection,

@@ -39,7 +39,7 @@ impl Need {
 #[derive(Debug, Default)]
 pub(super) struct Needs {
     pub(super) total: Need,
-    /// Those of each client that has any; `None` for uploads of an earlier process and of this program.
+    /// The needs of each client. `None` stands for uploads that an earlier process began, and for this program itself.
     by_client: HashMap<Option<IpAddr>, Need>,
 }
 

@@ -23,8 +23,8 @@ use super::shared::Shared;
 use crate::Mappings;
 use crate::pack::index::INDEX;
 
-/// Maximum length of an incomplete write after the last sound section. A longer rest is not the result of a crash, nor is
-/// one that begins with other bytes than zeros and that sound blocks follow. Both are kept.
+/// Maximum length of an incomplete write after the last sound section. A crash does not leave a longer rest, which is
+/// kept. So is a rest that does not begin with zeros and contains sound blocks.
 const MAX_TORN_BYTES: u32 = 64 * 1024 * 1024;
 
 /// An open store and the state that its writer needs.

@@ -310,7 +310,7 @@ fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let machine = total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.saturating_mul(1_024);
-    // Of version 2 and of version 1, which has a huge number for no limit.
+    // The files of control groups, version 2 and version 1. Without a limit, the latter contains a huge number.
     let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let group = limits.iter().find_map(|limit| fs::read_to_string(limit).ok()?.trim().parse().ok());
     Some(group.map_or(machine, |group: u64| group.min(machine)))

@@ -21,7 +21,7 @@ use crate::progress::{Progress, Watched};
 
 /// Size in bytes of a CAR above which it is sent.
 const CAR_BYTES: usize = 8 * 1024 * 1024;
-/// What the daemon says about a block that a denylist blocks.
+/// Part of the daemon's message about a block on a denylist.
 const BLOCKED: &str = "is blocked";
 /// Number of batches that are moved at the same time.
 const CONCURRENT_BATCHES: usize = 4;
