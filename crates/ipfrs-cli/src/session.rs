@@ -12,8 +12,18 @@ use crate::api::Api;
 use crate::args::Globals;
 use crate::backup;
 
-/// Maximum time for a daemon on this machine to report its repo. A slower daemon is considered absent.
+/// Maximum time for a daemon on this machine to report its repo, before a command looks whether the repo is free.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time for a daemon to report a repo that is not free.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Why no daemon serves the repo.
+enum Unserved {
+    /// Nothing listens there, or it serves another repo.
+    Absent,
+    /// Something listens there and has too much to do. The text says how this showed.
+    Busy(String),
+}
 
 /// The resolved global flags.
 #[derive(Debug)]
@@ -78,10 +88,13 @@ fn token(globals: &Globals) -> Result<Option<Zeroizing<String>>> {
     Ok(given)
 }
 
+fn is_kind(error: &anyhow::Error, kind: ErrorKind) -> bool {
+    error.downcast_ref::<ipfrs_core::Error>().is_some_and(|error| error.kind() == kind)
+}
+
 /// Whether a daemon refused the token of a request.
 fn is_refused(error: &anyhow::Error) -> bool {
-    error.to_string().contains("--token-file")
-        || error.downcast_ref::<ipfrs_core::Error>().is_some_and(|error| error.kind() == ErrorKind::Forbidden)
+    error.to_string().contains("--token-file") || is_kind(error, ErrorKind::Forbidden)
 }
 
 impl Session {
@@ -102,15 +115,26 @@ impl Session {
     /// Connects to the daemon given by the flags or running on the repo, and otherwise opens the repo. `command`
     /// identifies this process, as the holder of the repo, to other processes.
     pub(crate) async fn connect(&self, command: &str) -> Result<Api> {
-        if let Some(api) = self.daemon().await? {
-            return Ok(api);
-        }
+        let unserved = match self.probe(PROBE_TIMEOUT).await? {
+            Ok(api) => return Ok(api),
+            Err(unserved) => unserved,
+        };
         self.check_is_no_backup()?;
         let holder = format!("ipfrs-cli {command}");
         let mut config = self.config.clone();
         // Only a daemon takes requests of peers, and another program may have the port.
         config.retrieval.bitswap.listen.clear();
-        Ok(Api::local(Embedded::open(&config, &self.repo, &holder).await?))
+        match Embedded::open(&config, &self.repo, &holder).await {
+            Ok(local) => Ok(Api::local(local)),
+            Err(error) if error.kind() == ErrorKind::Conflict && matches!(unserved, Unserved::Busy(_)) => {
+                match self.probe(BUSY_TIMEOUT).await? {
+                    Ok(api) => Ok(api),
+                    Err(Unserved::Absent) => Err(error.into()),
+                    Err(Unserved::Busy(how)) => Err(anyhow!(error).context(how)),
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Refuses to open what `repo backup` has written as a repo, which would change it.
@@ -138,27 +162,30 @@ impl Session {
 
     /// Connects to the daemon given by the flags or running on the repo.
     pub(crate) async fn require_daemon(&self) -> Result<Api> {
-        match self.daemon().await? {
-            Some(api) => Ok(api),
-            None => bail!(
+        match self.probe(BUSY_TIMEOUT).await? {
+            Ok(api) => Ok(api),
+            Err(Unserved::Busy(how)) => bail!("{how}: try again later, or pass --api URL"),
+            Err(Unserved::Absent) => bail!(
                 "no gateway is running on {}: start one with `ipfrs-cli gateway start`, or pass --api URL",
                 self.repo.display()
             ),
         }
     }
 
-    async fn daemon(&self) -> Result<Option<Api>> {
+    async fn probe(&self, limit: Duration) -> Result<Result<Api, Unserved>> {
         let given = self.token.as_ref().map(|token| token.as_str());
         if let Some(url) = &self.api {
-            return Ok(Some(Api::remote(url, given)?));
+            return Ok(Ok(Api::remote(url, given)?));
         }
-        let Some(url) = running_url(&self.repo)? else { return Ok(None) };
+        let Some(url) = running_url(&self.repo)? else { return Ok(Err(Unserved::Absent)) };
         // A killed daemon leaves its URL file behind, perhaps truncated, and another process may now use the port.
         // The daemon is used only if it reports that it serves this repo. The user's token is sent only to a daemon
         // that is known to serve this repo. The local one is worth nothing after the daemon that wrote it has ended.
         let local = read_local_token(&self.repo);
-        let Ok(api) = Api::remote(&url, local.as_ref().map(|token| token.as_str())) else { return Ok(None) };
-        let probed = tokio::time::timeout(PROBE_TIMEOUT, api.repo_stat()).await;
+        let Ok(api) = Api::remote(&url, local.as_ref().map(|token| token.as_str())) else {
+            return Ok(Err(Unserved::Absent));
+        };
+        let probed = tokio::time::timeout(limit, api.repo_stat()).await;
         let stat = match probed {
             Ok(Ok(stat)) => stat,
             // Without this, the command would fail because the daemon holds the repo, and not say why.
@@ -167,13 +194,18 @@ impl Session {
                     error.context(format!("a daemon may run on {}: name it with --api {url}", self.repo.display()))
                 );
             }
-            _ => return Ok(None),
+            Ok(Err(error)) if is_kind(&error, ErrorKind::RateLimited) => {
+                return Ok(Err(Unserved::Busy(error.to_string())));
+            }
+            Ok(Err(_)) => return Ok(Err(Unserved::Absent)),
+            Err(_) => return Ok(Err(Unserved::Busy(format!("{url} has not answered in {} s", limit.as_secs())))),
         };
         let is_ours = std::fs::canonicalize(&self.repo)
             .is_ok_and(|repo| stat.repo_path.is_some_and(|path| repo == Path::new(&path)));
         match given {
-            Some(given) if is_ours => Ok(Some(Api::remote(&url, Some(given))?)),
-            _ => Ok(is_ours.then_some(api)),
+            _ if !is_ours => Ok(Err(Unserved::Absent)),
+            Some(given) => Ok(Ok(Api::remote(&url, Some(given))?)),
+            None => Ok(Ok(api)),
         }
     }
 }

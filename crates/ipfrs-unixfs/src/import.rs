@@ -11,6 +11,7 @@ mod options;
 mod rabin;
 mod shard;
 mod sharding;
+mod spare;
 mod trickle;
 mod writer;
 
@@ -22,4 +23,5 @@ pub(crate) use layout::Part;
 pub use options::{ImportOptions, Layout, Overrides, Profile};
 pub(crate) use sharding::{DirectoryBytes, basic_data};
 pub use sharding::{DirectorySize, Sharding};
+pub use spare::SpareBatch;
 pub use writer::Mark;

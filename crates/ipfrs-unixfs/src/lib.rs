@@ -28,7 +28,7 @@ pub use edit::{AttributeChange, CidFormat, DirectoryEdit, FileEdit, MAX_HOLE_BYT
 pub use hamt::{HamtShard, ShardLink};
 pub use import::{
     Chunker, DirectoryBuilder, DirectorySize, Entry, EntryKind, ImportOptions, Importer, Layout, Mark, Overrides,
-    Profile, Sharding, entry_hash,
+    Profile, Sharding, SpareBatch, entry_hash,
 };
 pub use ipld::{canonical_cbor, git, jose, lenient_links, link_names, links};
 pub use link_name::LinkName;

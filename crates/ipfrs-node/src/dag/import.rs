@@ -9,6 +9,7 @@ use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_store::{PutMode, RESERVED_CODEC};
 use ipfrs_stream::car::{CarLimits, CarReader};
+use ipfrs_unixfs::SpareBatch;
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
@@ -175,12 +176,19 @@ impl DagImport {
         while let Some(put) = self.puts.try_join_next() {
             stored(put)?;
         }
-        while self.puts.len() >= MAX_BATCHES {
+        let mut spare = None;
+        while !self.puts.is_empty() {
+            spare = if self.puts.len() < MAX_BATCHES { SpareBatch::take() } else { None };
+            if spare.is_some() {
+                break;
+            }
             self.puts.join_next().await.map_or(Ok(()), stored)?;
         }
         let store = self.node.inner.served.clone();
-        let put =
-            async move { store.put_many(batch, PutMode::Atomic).await.into_iter().try_for_each(|put| put.map(drop)) };
+        let put = async move {
+            let _spare = spare;
+            store.put_many(batch, PutMode::Atomic).await.into_iter().try_for_each(|put| put.map(drop))
+        };
         self.puts.spawn(put.in_current_span());
         Ok(())
     }

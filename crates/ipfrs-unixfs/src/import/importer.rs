@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::layout::{FileLayout, Part, node_block};
 use super::leaf::{HashedLeaf, Leaf, LeafGatherer, hash_leaves};
 use super::options::ImportOptions;
+use super::spare::SpareBatch;
 use super::writer::{BlockWriter, MAX_BATCH_BYTES, Mark};
 use crate::blocks::BlockSink;
 use crate::data::{Attributes, Data, DataType};
@@ -53,9 +54,10 @@ pub enum EntryKind {
 /// Imports any number of files, symbolic links and directories into one sink. Children must be imported before their
 /// directory. The blocks of many small files share a batch.
 ///
-/// Memory is bounded independently of the file size. With N cores, the importer holds at most (N + 6) times 4 MiB of
-/// blocks: one batch being gathered, N being hashed, one waiting to be full, and 4 in the sink. It also holds the
-/// pieces of the content stream that these blocks are slices of, and the links of one node for each level of the
+/// Memory is bounded independently of the file size. An importer holds at most four batches of 4 MiB of blocks: one
+/// being gathered, one being hashed, one waiting to be full, and one in the sink. Further batches, of which an importer
+/// has at most one per core in hashing and four in the sink, are shared: with N cores, all importers of the process
+/// together have at most N + 3. An importer also holds the pieces of the content stream that these blocks are slices of, and the links of one node for each level of the
 /// file's tree. Leaves of content-defined chunks take up to twice their size. Memory for directories is documented in
 /// [`DirectoryBuilder`](super::DirectoryBuilder).
 ///
@@ -118,8 +120,7 @@ impl Importer {
         let is_content_defined = self.options.chunker.is_content_defined();
         let mut file = FileImport::new(self, path);
         let mut read_bytes = 0;
-        while let Some(piece) = content.next().await {
-            let mut piece = piece?;
+        while let Some(mut piece) = file.next_piece(&mut content).await? {
             read_bytes += piece.len() as u64;
             while !piece.is_empty() {
                 if let Some(leaf) = gatherer.take(&mut piece) {
@@ -190,8 +191,12 @@ impl Importer {
     }
 }
 
-/// A batch that is being hashed. Dropping the handle aborts the task.
-type HashTask = AbortOnDropHandle<Result<Vec<HashedLeaf>>>;
+/// A batch that is being hashed. Dropping it aborts the task.
+struct Hashing {
+    task: AbortOnDropHandle<Result<Vec<HashedLeaf>>>,
+    /// `None` if no other batch was being hashed when this one began.
+    _spare: Option<SpareBatch>,
+}
 
 /// The leaves of one file in the hashing stage.
 struct FileImport<'a> {
@@ -201,7 +206,7 @@ struct FileImport<'a> {
     batch: Vec<Leaf>,
     /// Number of file bytes in the batch.
     batch_bytes: usize,
-    hashing: VecDeque<HashTask>,
+    hashing: VecDeque<Hashing>,
     layout: FileLayout,
     /// Absolute path of the file, if leaves are parts of it.
     path: Option<Arc<Path>>,
@@ -235,27 +240,56 @@ impl<'a> FileImport<'a> {
         Ok(())
     }
 
-    /// Starts to hash the batch. If the maximum number of batches is being hashed, first waits for the oldest one.
+    /// Starts to hash the batch. If as many batches as are allowed are being hashed, first waits for the oldest one.
     async fn hash_batch(&mut self) -> Result<()> {
         if self.hashing.len() >= self.max_hash_batches {
+            self.take_hashed().await?;
+        }
+        let mut spare = None;
+        while !self.hashing.is_empty() {
+            spare = SpareBatch::take();
+            if spare.is_some() {
+                break;
+            }
             self.take_hashed().await?;
         }
         self.batch_bytes = 0;
         let batch = std::mem::take(&mut self.batch);
         let options = Arc::clone(&self.options);
         let task = tokio::task::spawn_blocking(move || hash_leaves(batch, &options));
-        self.hashing.push_back(AbortOnDropHandle::new(task));
+        self.hashing.push_back(Hashing { task: AbortOnDropHandle::new(task), _spare: spare });
         Ok(())
     }
 
-    /// Waits for the oldest batch that is being hashed.
+    /// Returns the leaves of the oldest batch that is being hashed, once they are hashed. There must be one. Nothing is
+    /// lost if the future is dropped.
+    async fn next_hashed(&mut self) -> Result<Vec<HashedLeaf>> {
+        let Some(oldest) = self.hashing.front_mut() else { return Ok(Vec::new()) };
+        let leaves = (&mut oldest.task).await;
+        self.hashing.pop_front();
+        leaves.map_err(|e| Error::internal("a task that hashes blocks failed").with_source(e))?
+    }
+
+    /// Waits for the oldest batch that is being hashed, and passes it on.
     async fn take_hashed(&mut self) -> Result<()> {
-        if let Some(task) = self.hashing.pop_front() {
-            let leaves =
-                task.await.map_err(|e| Error::internal("a task that hashes blocks failed").with_source(e))??;
+        let leaves = self.next_hashed().await?;
+        self.place(leaves).await
+    }
+
+    /// Returns the next piece of `content`. Meanwhile, passes on the batches that are hashed, so that a slow client does
+    /// not hold them.
+    async fn next_piece<S>(&mut self, content: &mut S) -> Result<Option<Bytes>>
+    where
+        S: Stream<Item = Result<Bytes>> + Send + Unpin,
+    {
+        loop {
+            let leaves = tokio::select! {
+                biased;
+                piece = content.next() => return piece.transpose(),
+                leaves = self.next_hashed(), if !self.hashing.is_empty() => leaves?,
+            };
             self.place(leaves).await?;
         }
-        Ok(())
     }
 
     async fn place(&mut self, leaves: Vec<HashedLeaf>) -> Result<()> {
@@ -279,6 +313,7 @@ impl<'a> FileImport<'a> {
         // A batch is never hashed before it has two leaves.
         if let ([only], FileLayout::Balanced(_)) = (self.batch.as_mut_slice(), &self.layout)
             && self.hashing.is_empty()
+            && self.placed_bytes == 0
             && attributes.is_some()
         {
             *only = only.with_attributes(attributes)?;

@@ -8,6 +8,7 @@ use ipfrs_core::{Block, Error, ErrorKind, FileOffset, Result};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
+use super::spare::SpareBatch;
 use crate::blocks::BlockSink;
 
 /// Size limit of a batch, in bytes. A batch is sent before a block would exceed it.
@@ -117,6 +118,14 @@ impl BlockWriter {
         if self.batch.is_empty() && self.leaves.is_empty() {
             return Ok(());
         }
+        let mut spare = None;
+        while !self.in_flight.is_empty() {
+            spare = SpareBatch::take();
+            if spare.is_some() {
+                break;
+            }
+            self.finish_oldest().await?;
+        }
         self.batch_bytes = 0;
         let (batch, leaves) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.leaves));
         let sink = Arc::clone(&self.sink);
@@ -130,6 +139,7 @@ impl BlockWriter {
                 sink.put(batch).await?;
             }
             acknowledge.store(true, Ordering::Release);
+            drop(spare);
             Ok(())
         };
         let task = tokio::spawn(put.in_current_span());
@@ -162,5 +172,55 @@ impl BlockWriter {
             }
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+    use bytes::Bytes;
+    use futures::future::join_all;
+    use ipfrs_core::hash::HashFunction;
+    use ipfrs_core::{Block, Result, codec};
+
+    use super::{BlockWriter, MAX_BATCH_BYTES, MAX_BATCHES_IN_FLIGHT};
+    use crate::blocks::BlockSink;
+
+    /// A sink that counts batches and never stores one.
+    #[derive(Default)]
+    struct Endless(AtomicUsize);
+
+    #[async_trait]
+    impl BlockSink for Endless {
+        async fn put(&self, _blocks: Vec<Block>) -> Result<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test]
+    async fn many_imports_hold_few_batches_more_than_one_each() {
+        const IMPORTS: usize = 100;
+        let sink = Arc::new(Endless::default());
+        let block =
+            Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::from(vec![0; MAX_BATCH_BYTES / 2])).unwrap();
+        let imports = join_all((0..IMPORTS).map(|_| async {
+            let mut writer = BlockWriter::new(sink.clone());
+            for _ in 0..4 * MAX_BATCHES_IN_FLIGHT {
+                writer.push(block.clone()).await.unwrap();
+            }
+        }));
+        tokio::select! {
+            biased;
+            _ = imports => unreachable!("no batch is ever stored"),
+            // The runtime has one thread, so every task that can run runs before.
+            () = async { for _ in 0..10_000 { tokio::task::yield_now().await } } => {}
+        }
+        let cores = std::thread::available_parallelism().unwrap().get();
+        let batches = sink.0.load(Ordering::Relaxed);
+        assert!((IMPORTS..=IMPORTS + cores + 3).contains(&batches), "{batches}");
     }
 }
