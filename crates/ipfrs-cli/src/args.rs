@@ -62,7 +62,8 @@ pub(crate) struct Globals {
     /// Directory of the repo [default: ~/.ipfrs]
     #[arg(long, global = true, value_name = "DIR", env = "IPFRS_PATH", hide_env_values = true)]
     pub(crate) repo: Option<PathBuf>,
-    /// URL of the daemon to use [default: the daemon that runs on the repo; if none runs, open the repo directly]
+    /// URL or multiaddr of the daemon to use [default: the daemon that runs on the repo; if none runs, open the repo
+    /// directly]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) api: Option<String>,
     /// File with the API key or token for the daemon [default: IPFRS_TOKEN; else, for the daemon of the repo, its

@@ -96,12 +96,12 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
 /// Runs a command against the daemon, or against the repo itself if no daemon is running. Always releases the repo,
 /// even if the command fails.
 fn with_api(globals: &Globals, command: &str, run: impl AsyncFnOnce(&Api) -> Result<()>) -> Result<()> {
-    in_session(&Session::open(globals, Vec::new())?, command, run)
+    in_session(&Session::open_for_daemon(globals)?, command, run)
 }
 
 /// Like [`with_api`], for a command that only looks at an existing repo. Others create it.
 fn with_repo(globals: &Globals, command: &str, run: impl AsyncFnOnce(&Api) -> Result<()>) -> Result<()> {
-    let session = Session::open(globals, Vec::new())?;
+    let session = Session::open_for_daemon(globals)?;
     session.require_repo()?;
     in_session(&session, command, run)
 }

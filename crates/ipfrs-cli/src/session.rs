@@ -29,7 +29,10 @@ enum Unserved {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) repo: PathBuf,
+    /// The defaults, if the configuration is invalid.
     pub(crate) config: Config,
+    /// What is wrong with the configuration, for a session that may only need a daemon.
+    invalid: Option<String>,
     api: Option<String>,
     /// Token that the user gave.
     token: Option<Zeroizing<String>>,
@@ -65,11 +68,15 @@ pub(crate) fn config_file(globals: &Globals) -> Result<Option<PathBuf>> {
     Ok(file.try_exists().with_context(|| format!("cannot check for {}", file.display()))?.then_some(file))
 }
 
-/// Returns all settings from file, environment and flags.
-pub(crate) fn settings(globals: &Globals, flags: Vec<Flag>) -> Result<Settings> {
+/// Returns the sources of settings: file, environment and flags.
+pub(crate) fn sources(globals: &Globals, flags: Vec<Flag>) -> Result<Sources> {
     let is_file_optional = globals.config.is_none();
-    let sources = Sources { is_file_optional, flags, ..Sources::of_process(Some(config_path(globals)?)) };
-    Ok(Settings::read(&sources)?)
+    Ok(Sources { is_file_optional, flags, ..Sources::of_process(Some(config_path(globals)?)) })
+}
+
+/// Returns all settings.
+pub(crate) fn settings(globals: &Globals, flags: Vec<Flag>) -> Result<Settings> {
+    Ok(Settings::read(&sources(globals, flags)?)?)
 }
 
 /// Returns the token that the user gave with `--token-file` or in the environment.
@@ -102,9 +109,18 @@ impl Session {
         Self::with(globals, settings(globals, flags)?.config()?)
     }
 
+    /// Opens a session that fails with an invalid configuration only when it must open the repo itself. A daemon that
+    /// runs has read its configuration before, and can be asked or stopped all the same.
+    pub(crate) fn open_for_daemon(globals: &Globals) -> Result<Self> {
+        match settings(globals, Vec::new()).and_then(|settings| Ok(settings.config()?)) {
+            Ok(config) => Self::with(globals, config),
+            Err(error) => Ok(Self { invalid: Some(format!("{error:#}")), ..Self::with(globals, Config::default())? }),
+        }
+    }
+
     /// Returns the session of a configuration that was read before.
     pub(crate) fn with(globals: &Globals, config: Config) -> Result<Self> {
-        Ok(Self { repo: repo(globals)?, config, api: globals.api.clone(), token: token(globals)? })
+        Ok(Self { repo: repo(globals)?, config, invalid: None, api: globals.api.clone(), token: token(globals)? })
     }
 
     /// Starts the log of a command. Unlike a daemon's log, it contains only warnings and errors.
@@ -119,6 +135,9 @@ impl Session {
             Ok(api) => return Ok(api),
             Err(unserved) => unserved,
         };
+        if let Some(why) = &self.invalid {
+            bail!("{why}");
+        }
         self.check_is_no_backup()?;
         let holder = format!("ipfrs-cli {command}");
         let mut config = self.config.clone();
@@ -151,6 +170,9 @@ impl Session {
     /// Refuses a directory without a repo, for commands that only look at one. Others create a repo.
     pub(crate) fn require_repo(&self) -> Result<()> {
         self.check_is_no_backup()?;
+        if self.invalid.is_some() {
+            return Ok(());
+        }
         // A repo without keys gets a new one, and a store may lie elsewhere.
         let store = self.config.store.path.as_deref().unwrap_or(Path::new("."));
         let is_there = |name| self.repo.join(name).exists() || self.repo.join(store).join(name).exists();
@@ -172,6 +194,7 @@ impl Session {
         }
     }
 
+    /// Looks for the daemon given by the flags or running on the repo.
     async fn probe(&self, limit: Duration) -> Result<Result<Api, Unserved>> {
         let given = self.token.as_ref().map(|token| token.as_str());
         if let Some(url) = &self.api {

@@ -17,6 +17,7 @@ mod metrics;
 mod mutation;
 mod operation;
 mod persisted;
+mod positions;
 mod query;
 mod scalars;
 mod schema;

@@ -28,6 +28,7 @@ use crate::files::Files;
 use crate::limits::MAX_ERRORS;
 use crate::metrics::Metrics;
 use crate::persisted::PersistedQueries;
+use crate::positions::Positions;
 use crate::schema::{NodeSchema, schema};
 use crate::selected::{Selected, mark};
 use crate::variables::check_values;
@@ -43,6 +44,7 @@ struct Shared {
     config: GraphQlConfig,
     persisted: PersistedQueries,
     documents: Documents,
+    positions: Positions,
     metrics: Metrics,
 }
 
@@ -147,6 +149,7 @@ impl Executor {
             config: config.clone(),
             persisted: PersistedQueries::default(),
             documents: Documents::default(),
+            positions: Positions::of_schema()?,
             metrics: Metrics::register(registry)?,
         })))
     }
@@ -224,6 +227,7 @@ impl Executor {
             return Err(request_error(&Error::new(ErrorKind::Forbidden, why)));
         }
         check_introspection(document).map_err(|e| request_error(&e))?;
+        self.0.positions.check(document).map_err(|e| request_error(&e))?;
         let mut document = document.clone();
         mark(&mut document);
         self.0.documents.insert(&request.query, document.clone());

@@ -2,6 +2,7 @@
 //!
 //! Calls can be made from many tasks at once. Failures have the [`ErrorKind`] with which the daemon reported them.
 
+mod address;
 mod failure;
 mod idle_timeout;
 mod multipart;
@@ -10,7 +11,6 @@ mod response;
 mod upload;
 
 use std::error::Error as StdError;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use reqwest::{RequestBuilder, Url, redirect};
 use tower::util::BoxCloneSyncService;
 use tower::{Service, ServiceExt};
 
+use address::Address;
 use idle_timeout::IdleTimeout;
 use response::OpenResponses;
 
@@ -84,13 +85,15 @@ enum Transport {
 }
 
 impl Client {
-    /// Creates a client of the daemon at `url`, such as `http://127.0.0.1:8080`, which may include a path prefix.
-    /// Sends no request yet.
+    /// Creates a client of the daemon at `url`, such as `http://127.0.0.1:8080`, which may include a path prefix, or a
+    /// multiaddr such as `/ip4/127.0.0.1/tcp/5001` or `/unix/run/ipfs.sock`. Sends no request yet.
     ///
     /// # Errors
     /// Returns [`ErrorKind::InvalidInput`] for an invalid URL, token or timeout.
     pub fn remote(url: &str, options: &ClientOptions<'_>) -> Result<Self> {
-        let (base, shown) = parse_url(url)?;
+        let address = Address::parse(url)?;
+        let is_this_machine = address.is_this_machine();
+        let Address { base, shown, socket } = address;
         if options.token.is_some() && !(base.username().is_empty() && base.password().is_none()) {
             return Err(Error::invalid(format!(
                 "{shown}: both a token and a user in the URL are set: omit one of them"
@@ -106,12 +109,16 @@ impl Client {
             .tcp_user_timeout(timeout.get().map(|timeout| timeout.clamp(min, max)))
             .redirect(redirect::Policy::none())
             .http1_only();
-        if is_this_machine(&base) {
+        if is_this_machine {
             http = http.no_proxy();
         }
         if base.scheme() == "http" {
             // Reading the system's certificates takes longer than a hundred requests, and HTTP does not need them.
             http = http.tls_certs_only([]);
+        }
+        #[cfg(unix)]
+        if let Some(socket) = socket {
+            http = http.unix_socket(socket);
         }
         if let Some(token) = options.token {
             http = http.default_headers(HeaderMap::from_iter([(AUTHORIZATION, bearer(token)?)]));
@@ -224,39 +231,6 @@ where
     B::Error: Into<BoxError>,
 {
     response.map(|body| body.map_err(Into::into).boxed_unsync())
-}
-
-/// Parses the URL of a daemon. Returns the URL for requests, and one without user and password to show.
-fn parse_url(url: &str) -> Result<(Url, String)> {
-    let invalid_url = |why: &str| {
-        let form = "give one of the form http://HOST:PORT, such as http://127.0.0.1:8080";
-        // An invalid URL may contain a password anywhere, so it is not shown.
-        Error::invalid(format!("the URL of the daemon {why}: {form}"))
-    };
-    let base = Url::parse(url.trim()).map_err(|e| invalid_url(&format!("cannot be read ({e})")))?;
-    if !matches!(base.scheme(), "http" | "https") {
-        return Err(invalid_url(&format!("has the scheme {:?}", base.scheme())));
-    }
-    if base.host_str().is_none_or(str::is_empty) {
-        return Err(invalid_url("has no host"));
-    }
-    if base.query().is_some() || base.fragment().is_some() {
-        return Err(invalid_url("has a query or a fragment"));
-    }
-    let mut shown = base.clone();
-    // Setting these fails only for a URL without a host.
-    let _ = shown.set_username("");
-    let _ = shown.set_password(None);
-    Ok((base, shown.as_str().trim_end_matches('/').to_owned()))
-}
-
-/// Whether the daemon runs on this machine, which is not reached through a proxy.
-fn is_this_machine(base: &Url) -> bool {
-    let host = base.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost"
-        || host.ends_with(".localhost")
-        || address.is_ok_and(|address| address.is_loopback() || address.is_unspecified())
 }
 
 fn bearer(token: &str) -> Result<HeaderValue> {

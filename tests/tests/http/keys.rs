@@ -79,6 +79,8 @@ async fn invalid_key_names_types_and_sizes_are_refused() {
         ("key/gen?arg=x&type=dsa", "unrecognized key type: dsa"),
         ("key/gen?arg=x&type=ecdsa", "unrecognized key type: ecdsa"),
         ("key/gen?arg=x&type=rsa&size=1024", "rsa keys must be >= 2048 bits to be useful"),
+        ("key/gen?arg=x&type=ed25519&size=512", "invalid key size 512: ed25519 keys are always 256 bits"),
+        ("key/gen?arg=x&size=0&type=secp256k1", "invalid key size 0: secp256k1 keys are always 256 bits"),
         ("key/gen?arg=x&ipns-base=base3", "base3"),
         ("key/rename?arg=self&arg=x", "cannot rename key with name 'self'"),
         ("key/rename?arg=taken&arg=self&force=true", "cannot overwrite key with name 'self'"),

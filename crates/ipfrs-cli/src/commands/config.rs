@@ -63,9 +63,9 @@ pub(super) fn run(globals: &Globals, command: &ConfigCommand, out: &mut Output) 
     }
 }
 
-/// Returns the configuration file that commands change.
+/// Returns the configuration file that commands change. It may be invalid, and a change may mend it.
 fn file(globals: &Globals) -> Result<ConfigFile> {
-    session::settings(globals, Vec::new())?.file().context("there is no configuration file")
+    ConfigFile::new(&session::sources(globals, Vec::new())?).context("there is no configuration file")
 }
 
 fn changed(file: &ConfigFile, key: &str, has_changed: bool, out: &mut Output) -> Result<()> {

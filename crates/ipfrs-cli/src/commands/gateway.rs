@@ -24,7 +24,7 @@ const STOP_POLL: Duration = Duration::from_millis(50);
 pub(super) fn run(globals: &Globals, command: &GatewayCommand, out: &mut Output) -> Result<()> {
     let session = match command {
         GatewayCommand::Start(args) => return start(globals, args, out),
-        GatewayCommand::Status { .. } | GatewayCommand::Stop => Session::open(globals, Vec::new())?,
+        GatewayCommand::Status { .. } | GatewayCommand::Stop => Session::open_for_daemon(globals)?,
     };
     session.start_quiet_log()?;
     runtime::run(&session.config.server, async {

@@ -56,6 +56,33 @@ fn keys_are_shown_set_and_unset() {
 }
 
 #[test]
+fn running_daemon_is_used_and_stopped_although_configuration_has_become_invalid() {
+    let place = Place::new();
+    let socket = place.path("api.sock");
+    let content = place.write("content", b"content");
+    let valid = format!("[api]\nunix_socket = \"{}\"\n", socket.display());
+    let file = place.write("repo/config.toml", valid.as_bytes());
+    let daemon = place.start(&[]);
+    fs::write(&file, format!("{valid}prot = 1\n[nosuch]\n")).unwrap();
+    let cid = place.ok(&["add", "-Q", content.to_str().unwrap()]);
+    let port = daemon.url().rsplit_once(':').unwrap().1;
+    for api in [format!("/ip4/127.0.0.1/tcp/{port}"), format!("/unix{}", socket.display()), daemon.url().to_owned()] {
+        assert_eq!(place.ok(&["cat", &cid, "--api", &api]), "content", "{api}");
+    }
+    assert!(place.fails(&["cat", &cid, "--api", "/ip4/127.0.0.1"]).contains("not a multiaddr"));
+    assert!(place.ok(&["gateway", "status"]).contains(daemon.url()));
+    // Without the daemon, the mistakes are errors. Commands that change the file accept those that they mend.
+    place.ok(&["gateway", "stop"]);
+    assert!(place.fails(&["cat", &cid]).contains("prot"));
+    assert!(place.fails(&["config", "set", "server.port", "0"]).contains("prot"));
+    assert!(place.fails(&["config", "unset", "api.prot"]).contains("nosuch"));
+    fs::write(&file, format!("{valid}prot = 1\n")).unwrap();
+    place.ok(&["config", "unset", "api.prot"]);
+    assert_eq!(place.ok(&["cat", &cid]), "content");
+    assert!(place.fails(&["config", "unset", "api.prot"]).contains("unknown key"));
+}
+
+#[test]
 fn config_check_reports_errors_in_file() {
     let place = Place::new();
     let file = place.write("my.toml", b"[server]\nhost = \"127.0.0.1\"\nprot = 8081\n");

@@ -88,8 +88,11 @@ impl ConfigFile {
     /// As [`change`](Self::change).
     pub fn unset(&self, key: &str) -> Result<bool> {
         let key = parsed_key(key)?;
-        self.settings()?.get(&key)?;
-        self.write(&[Change { key, value: None }], false).map(|(_, has_changed)| has_changed)
+        let (settings, has_changed) = self.write(&[Change { key: key.clone(), value: None }], false)?;
+        if !has_changed {
+            settings.get(&key)?;
+        }
+        Ok(has_changed)
     }
 
     /// Changes settings in the file, durably, or all of them fail. Returns all settings that apply after a restart.

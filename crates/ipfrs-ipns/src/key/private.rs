@@ -19,6 +19,9 @@ use super::{KeyType, PublicKey, der, pem, protobuf};
 /// Default size of an RSA key, in bits.
 const DEFAULT_RSA_BITS: u32 = 2_048;
 
+/// Size of a key of any other type, in bits.
+const FIXED_BITS: u32 = 256;
+
 /// Content of the `AlgorithmIdentifier` of a PKCS#8 document for each type (RFC 8410, RFC 8017, RFC 5480, SEC 2).
 const ALGORITHMS: [(KeyType, &[u8]); 4] = [
     (KeyType::Ed25519, &[0x06, 0x03, 0x2b, 0x65, 0x70]),
@@ -71,20 +74,22 @@ impl fmt::Debug for PrivateKey {
 
 impl PrivateKey {
     /// Generates a key. `bits` is the size of an RSA key: 2,048 (the default for `None`), 3,072, 4,096 or 8,192. Keys
-    /// of the other types have 256 bits for any `bits`. Generating a large RSA key takes seconds.
+    /// of the other types have 256 bits. Generating a large RSA key takes seconds.
     ///
     /// # Errors
     /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for an unsupported size.
     pub fn generate(key_type: KeyType, bits: Option<u32>) -> Result<Self> {
-        let pair = match (key_type, bits) {
-            (KeyType::Rsa, bits) => Pair::Rsa(RsaKeyPair::generate(rsa_size(bits)?).map_err(failed)?),
-            (KeyType::Ed25519, _) => Pair::Ed25519(Ed25519KeyPair::generate().map_err(failed)?),
-            (KeyType::Secp256k1, _) => {
+        if let Some(bits) = bits.filter(|bits| key_type != KeyType::Rsa && *bits != FIXED_BITS) {
+            let why = format!("{} keys are always {FIXED_BITS} bits", key_type);
+            return Err(Error::invalid(format!("invalid key size {bits}: {why}")));
+        }
+        let pair = match key_type {
+            KeyType::Rsa => Pair::Rsa(RsaKeyPair::generate(rsa_size(bits)?).map_err(failed)?),
+            KeyType::Ed25519 => Pair::Ed25519(Ed25519KeyPair::generate().map_err(failed)?),
+            KeyType::Secp256k1 => {
                 Pair::Secp256k1(EcdsaKeyPair::generate(&ECDSA_P256K1_SHA256_ASN1_SIGNING).map_err(failed)?)
             }
-            (KeyType::Ecdsa, _) => {
-                Pair::Ecdsa(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(failed)?)
-            }
+            KeyType::Ecdsa => Pair::Ecdsa(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(failed)?),
         };
         Self::new(pair)
     }
