@@ -20,7 +20,7 @@ use crate::metrics::ReceivedBytes;
 use crate::race::race;
 use crate::running_attempt::RunningAttempt;
 use crate::session::Session;
-use crate::shared::BATCH_BYTES;
+use crate::shared::{BATCH_BYTES, FIRST_BYTES};
 use crate::source::Source;
 use crate::want::Want;
 
@@ -158,8 +158,14 @@ async fn receive(
     let mut before = 0;
     loop {
         session.wait_for_readers().await;
-        let permit = session.retrieval.buffer(BATCH_BYTES).await;
+        let mut permit = session.retrieval.buffer(FIRST_BYTES).await;
         let Some(first) = next(&mut reader, &received).await? else { break };
+        // Without memory for more, the block is passed on alone.
+        let more = session.retrieval.more_buffer(BATCH_BYTES - FIRST_BYTES);
+        let most_blocks = if more.is_some() { BATCH_BLOCKS } else { 1 };
+        if let Some(more) = more {
+            permit.merge(more);
+        }
         let (mut batch, mut bytes, mut ended) = (Vec::new(), 0, Ok(true));
         let mut next_block = Some(Ok(first));
         while let Some(block) = next_block {
@@ -177,7 +183,7 @@ async fn receive(
                 }
                 Err(failure) => ended = Err(failure),
             }
-            if ended.is_err() || bytes >= BATCH_BYTES || batch.len() >= BATCH_BLOCKS {
+            if ended.is_err() || bytes >= BATCH_BYTES || batch.len() >= most_blocks {
                 break;
             }
             next_block = match reader.next().now_or_never() {

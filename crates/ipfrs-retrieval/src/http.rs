@@ -1,6 +1,6 @@
 //! Requests to trustless gateways: whole parts of DAGs as CARs, and single blocks.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
@@ -64,7 +64,7 @@ async fn get(source: &Source, target: &str, accept: &str, via: &str, restricted:
     let url = source.url.join(target).map_err(|e| Failure::new(Outcome::Failed, e.to_string()))?;
     if restricted && source.kind != SourceKind::Gateway && !has_public_host(&url) {
         let why = "its address is private, and retrieval.allow_private_addresses is false";
-        return Err(Failure::new(Outcome::Failed, why));
+        return Err(Failure::new(Outcome::Unusable, why));
     }
     let request = source.client.get(url).header(ACCEPT, accept).header(VIA, via);
     let sent = timeout(HEAD, request.send()).await;
@@ -82,8 +82,17 @@ async fn get(source: &Source, target: &str, accept: &str, via: &str, restricted:
     } else {
         Failure::new(outcome_of(status), format!("status {status}"))
     };
-    let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    Err(Failure { status: Some(status.as_u16()), retry_after: retry_after.map(Duration::from_secs), ..failure })
+    let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| pause(value.to_str().ok()?.trim()));
+    Err(Failure { status: Some(status.as_u16()), retry_after, ..failure })
+}
+
+/// Returns the time until a source wants to be asked again: seconds, or a date (RFC 9110, 10.2.3).
+fn pause(retry_after: &str) -> Option<Duration> {
+    if let Ok(seconds) = retry_after.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(retry_after).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
 /// Returns the meaning of a status that is not 200, as boxo's HTTP client reads it.

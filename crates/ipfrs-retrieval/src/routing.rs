@@ -20,7 +20,7 @@ use crate::http::{Failure, because};
 const LOOKUP: Duration = Duration::from_secs(10);
 /// Maximum length of a response, in bytes.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
-/// Maximum number of concurrent lookups.
+/// Maximum number of concurrent lookups at one router.
 const MAX_LOOKUPS: usize = 16;
 /// Maximum number of addresses that are read from one record.
 const MAX_ADDRESSES: usize = 32;
@@ -32,8 +32,15 @@ const BITSWAP_PROTOCOL: &str = "transport-bitswap";
 /// Configured routers.
 #[derive(Debug)]
 pub(crate) struct Routers {
-    urls: Vec<Url>,
+    routers: Vec<Router>,
     client: Client,
+}
+
+/// A configured router.
+#[derive(Debug)]
+pub(crate) struct Router {
+    pub(crate) url: Url,
+    /// Permits for lookups. Each router has its own, so that one that does not respond delays no lookup at others.
     lookups: Turns<Option<IpAddr>>,
 }
 
@@ -83,24 +90,25 @@ struct Answer {
 
 impl Routers {
     pub(crate) fn new(urls: Vec<Url>, client: Client) -> Self {
-        Self { urls, client, lookups: Turns::new(MAX_LOOKUPS, 1) }
+        let router = |url| Router { url, lookups: Turns::new(MAX_LOOKUPS, 1) };
+        Self { routers: urls.into_iter().map(router).collect(), client }
     }
 
-    pub(crate) fn urls(&self) -> &[Url] {
-        &self.urls
+    pub(crate) fn all(&self) -> &[Router] {
+        &self.routers
     }
 
-    /// Passes the providers of `cid` that the router at `url` knows to `found`, as they arrive. `found` returns whether
+    /// Passes the providers of `cid` that a router knows to `found`, as they arrive. `found` returns whether
     /// the provider can be used. Returns the number of bytes of the response. `client` is the one that waits.
     pub(crate) async fn providers(
         &self,
-        url: &Url,
+        router: &Router,
         cid: &Cid,
         client: Option<IpAddr>,
         found: impl FnMut(Provider) -> bool + Send,
     ) -> Result<u64, Failure> {
-        let _turn = self.lookups.take(client).await;
-        let lookup = timeout(LOOKUP, self.lookup(url, cid, found));
+        let _turn = router.lookups.take(client).await;
+        let lookup = timeout(LOOKUP, self.lookup(&router.url, cid, found));
         let slow = |_| Failure::new(Outcome::Slow, format!("no complete response in {} s", LOOKUP.as_secs()));
         lookup.await.map_err(slow)?
     }

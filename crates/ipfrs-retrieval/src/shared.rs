@@ -8,7 +8,6 @@ use std::time::Duration;
 use ipfrs_core::{Block, Cid, Result};
 use ipfrs_store::BlockStore;
 use ipfrs_unixfs::BlockSink;
-use reqwest::Url;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -16,12 +15,15 @@ use crate::attempt::Trace;
 use crate::candidates::Candidates;
 use crate::metrics::RetrievalMetrics;
 use crate::peers::{Exchange, PeerSession};
-use crate::routing::{Provider, Routers};
+use crate::routing::{Provider, Router, Routers};
 use crate::running_attempt::RunningAttempt;
 use crate::source::Sources;
 
 /// Payload that is stored together, in bytes.
 pub(crate) const BATCH_BYTES: usize = 4 << 20;
+/// Memory that a source takes before it has sent a block, in bytes. One client may fetch half of all roots, and leaves
+/// half of the memory to others even if all its sources send nothing.
+pub(crate) const FIRST_BYTES: usize = 256 << 10;
 /// Memory for blocks between a source and the store, for all sessions, in KiB.
 pub(crate) const BUFFER_KIB: u32 = 256 * 1024;
 
@@ -87,6 +89,12 @@ impl Shared {
         }
     }
 
+    /// Takes memory for more blocks, if there is any.
+    pub(crate) fn more_buffer(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let kibibytes = u32::try_from(bytes / 1024).unwrap_or(BUFFER_KIB);
+        Arc::clone(&self.buffer).try_acquire_many_owned(kibibytes).ok()
+    }
+
     /// Stores verified blocks. For most requests a failure only costs another retrieval later.
     ///
     /// # Errors
@@ -116,9 +124,9 @@ impl Shared {
         client: Option<IpAddr>,
         trace: &Arc<Trace>,
     ) {
-        let lookup = async |url: &Url| {
+        let lookup = async |router: &Router| {
             let request = format!("providers of {root}");
-            let mut running = RunningAttempt::begin_lookup(self, trace, url, request);
+            let mut running = RunningAttempt::begin_lookup(self, trace, &router.url, request);
             let found = |provider: Provider| {
                 let is_server = !provider.urls.is_empty();
                 provider.urls.into_iter().for_each(|url| candidates.add(self.sources.provider(url)));
@@ -127,14 +135,14 @@ impl Shared {
                 candidates.note_peer();
                 is_server || is_peer
             };
-            let received = self.routers.providers(url, root, client, found).await;
+            let received = self.routers.providers(router, root, client, found).await;
             if let Ok(bytes) = &received {
                 running.bytes.add(*bytes);
                 running.first_byte = Some(Instant::now());
             }
             running.end(received.as_ref().map(|_| ()));
         };
-        futures::future::join_all(self.routers.urls().iter().map(lookup)).await;
+        futures::future::join_all(self.routers.all().iter().map(lookup)).await;
     }
 }
 

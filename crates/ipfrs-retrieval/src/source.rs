@@ -16,8 +16,11 @@ use crate::attempt::{Outcome, SourceKind};
 const MAX_REQUESTS: usize = 64;
 /// Maximum number of sources whose health is remembered. Configured gateways are always remembered.
 const MAX_SOURCES: usize = 4_096;
-/// Number of absent contents in a row after which a provider is not used for a while. HTTP clients of boxo do the same.
+/// Number of absent responses in a row after which a provider comes after all others. It is not excluded, because
+/// anyone can ask for content that does not exist.
 const MAX_ABSENT: u32 = 100;
+/// Seconds that are added to the cost of such a provider.
+const ABSENT_COST: f64 = 10.0;
 /// How long a source that delivered invalid bytes, or failed repeatedly, is not used.
 const EXCLUSION: Duration = Duration::from_secs(600);
 /// The same for a configured gateway at first. It doubles each time.
@@ -113,7 +116,8 @@ impl Source {
         let transfer = 1e6 / health.bandwidth.unwrap_or(ASSUMED_BANDWIDTH).max(1.0);
         let success = health.success.unwrap_or(1.0).max(0.01);
         let unknown = if self.kind == SourceKind::Gateway { 1.0 } else { 2.0 };
-        unknown * (first_byte + transfer) / success
+        let is_useless = self.kind != SourceKind::Gateway && health.absent_in_row >= MAX_ABSENT;
+        unknown * (first_byte + transfer) / success + if is_useless { ABSENT_COST } else { 0.0 }
     }
 
     /// Returns the time after which a first byte is unusually late: about the 95th percentile.
@@ -165,10 +169,8 @@ impl Source {
             // Others could send anything too large, so it counts like no content.
             Outcome::Absent | Outcome::Unusable => {
                 (health.busy_in_row, health.failed_in_row) = (0, 0);
-                health.absent_in_row += 1;
-                // A gateway of the configuration may retrieve content itself, so it remains in use.
-                let is_useless = self.kind != SourceKind::Gateway && health.absent_in_row >= MAX_ABSENT;
-                is_useless.then_some(EXCLUSION)
+                health.absent_in_row = health.absent_in_row.saturating_add(1);
+                None
             }
             Outcome::Busy => {
                 health.busy_in_row += 1;
@@ -232,5 +234,25 @@ impl Sources {
         }
         let new = || Arc::new(Source::new(SourceKind::Provider, url.clone(), self.client.clone()));
         Arc::clone(others.entry(url.as_str().to_owned()).or_insert_with(new))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_that_does_not_exist_puts_a_provider_last_and_excludes_none() {
+        let source = |kind| Source::new(kind, Url::parse("http://192.0.2.1").unwrap(), Client::new());
+        let (provider, gateway) = (source(SourceKind::Provider), source(SourceKind::Gateway));
+        for source in [&provider, &gateway] {
+            (0..MAX_ABSENT).for_each(|_| source.note(Outcome::Absent, None));
+            assert!(source.paused_until().is_none());
+        }
+        assert!(provider.cost() > ABSENT_COST && gateway.cost() < ABSENT_COST);
+        provider.note(Outcome::Delivered, None);
+        assert!(provider.cost() < ABSENT_COST);
+        provider.note(Outcome::Invalid, None);
+        assert!(provider.paused_until().is_some());
     }
 }

@@ -54,6 +54,55 @@ async fn greedy_client_leaves_sessions_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn sources_that_send_little_leave_memory_for_others() {
+    let origin = TestGateway::start().await;
+    let content = crate::content::bytes(600_000);
+    let cid = origin.add("", content.clone()).await;
+    let car = origin.content(&format!("/ipfs/{cid}?format=car")).await;
+    let wanted = cid.clone();
+    let source = SourceServer::start(Arc::new(move |target, mut connection| {
+        let car = target.contains(&wanted).then(|| car.clone());
+        Box::pin(async move {
+            write_head(&mut connection, "200 OK", "content-type: application/vnd.ipld.car\r\n").await;
+            match car {
+                Some(car) => tokio::io::AsyncWriteExt::write_all(&mut connection, &car).await.unwrap(),
+                None => std::future::pending().await,
+            }
+        })
+    }))
+    .await;
+    let gateway = TestGateway::start_with(|config| config.retrieval.gateways = vec![source.url()]).await;
+    let get = |cid: String| gateway.request(Method::GET, &format!("/ipfs/{cid}")).send();
+    // With 4 MiB for each, they would take all of 256 MiB.
+    let slow: Vec<_> = (0..64).map(|n| tokio::spawn(get(missing(n)))).collect();
+    source.until_requests(64).await;
+    let found = gateway.content(&format!("/ipfs/{cid}")).await;
+    crate::content::assert_same(&found, &content, "what was fetched");
+    slow.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn router_that_hangs_delays_no_lookup_at_others() {
+    let origin = TestGateway::start().await;
+    let cid = origin.add("raw-leaves=true", "found").await;
+    let hanging = SourceServer::start(Arc::new(|_, _| Box::pin(std::future::pending()))).await;
+    let address = format!("/ip4/127.0.0.1/tcp/{}/http", origin.port());
+    let record = serde_json::json!({"Schema": "peer", "ID": "12D3", "Addrs": [address]}).to_string();
+    let good = SourceServer::start(always("200 OK", "content-type: application/x-ndjson\r\n", record)).await;
+    let gateway = TestGateway::start_with(|config| {
+        config.retrieval.routers = vec![hanging.url(), good.url()];
+        config.retrieval.allow_private_addresses = true;
+    })
+    .await;
+    let get = |cid: String| gateway.request(Method::GET, &format!("/ipfs/{cid}")).send();
+    let others: Vec<_> = (0..20).map(|n| tokio::spawn(get(missing(n)))).collect();
+    hanging.until_requests(16).await;
+    good.until_requests(20).await;
+    assert_eq!(gateway.content(&format!("/ipfs/{cid}")).await, "found");
+    others.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn client_that_sends_one_request_after_the_other_is_never_over_its_share() {
     let origin = TestGateway::start().await;
     let gateway = TestGateway::start_with(|config| {
