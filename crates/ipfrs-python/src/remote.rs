@@ -55,6 +55,20 @@ impl Remote {
     }
 }
 
+/// Returns a path that all commands read as the Node does, in which `.` and `..` are names.
+///
+/// Kubo's commands remove them instead, so that `..` selects another root. Such a path is resolved first, by the one
+/// command that takes them as names.
+///
+/// # Errors
+/// Returns [`ErrorKind::NotFound`] if no link has this name.
+async fn literal(client: &Client, path: LinkName) -> Result<LinkName> {
+    match path.as_bytes().split(|byte| *byte == b'/').any(|name| matches!(name, b"." | b"..")) {
+        true => Ok(format!("/ipfs/{}", files::resolve_dots(client, &path).await?).into()),
+        false => Ok(path),
+    }
+}
+
 /// Returns a path as an argument of a command.
 fn arg(path: &LinkName) -> &OsStr {
     OsStr::from_bytes(path.as_bytes())
@@ -119,27 +133,33 @@ impl Backing for Remote {
     }
 
     async fn read(&self, path: LinkName, offset: u64, length: Option<u64>) -> Result<Content> {
-        files::read(&*self.client()?, &path, offset, length).await
+        let client = self.client()?;
+        files::read(&client, &literal(&client, path).await?, offset, length).await
     }
 
     async fn list(&self, path: LinkName) -> Result<Vec<Entry>> {
-        files::list(&*self.client()?, &path).await
+        let client = self.client()?;
+        files::list(&client, &literal(&client, path).await?).await
     }
 
     async fn stat(&self, path: LinkName) -> Result<Stat> {
-        files::stat(&*self.client()?, &path).await
+        let client = self.client()?;
+        files::stat(&client, &literal(&client, path).await?).await
     }
 
     async fn resolve(&self, path: LinkName) -> Result<String> {
-        files::resolve(&*self.client()?, &path).await
+        let client = self.client()?;
+        files::resolve(&client, &literal(&client, path).await?).await
     }
 
     async fn pin(&self, path: LinkName, recursive: bool, name: Option<String>) -> Result<String> {
-        repo::pin(&*self.client()?, &path, recursive, name).await
+        let client = self.client()?;
+        repo::pin(&client, &literal(&client, path).await?, recursive, name).await
     }
 
     async fn unpin(&self, path: LinkName, recursive: bool) -> Result<()> {
-        repo::unpin(&*self.client()?, &path, recursive).await
+        let client = self.client()?;
+        repo::unpin(&client, &literal(&client, path).await?, recursive).await
     }
 
     async fn pins(&self) -> Result<Vec<PinEntry>> {
@@ -147,7 +167,8 @@ impl Backing for Remote {
     }
 
     async fn export_car(&self, path: LinkName) -> Result<Pieces> {
-        repo::export_car(&*self.client()?, &path).await
+        let client = self.client()?;
+        repo::export_car(&client, &literal(&client, path).await?).await
     }
 
     async fn import_car(&self, car: Pieces, pin_roots: bool) -> Result<Vec<String>> {
@@ -159,14 +180,17 @@ impl Backing for Remote {
     }
 
     async fn tensors(&self, path: LinkName) -> Result<TensorList> {
-        tensors::list(&*self.client()?, &path).await
+        let client = self.client()?;
+        tensors::list(&client, &literal(&client, path).await?).await
     }
 
     async fn tensor(&self, path: LinkName, name: String, slice: String) -> Result<TensorBytes> {
-        tensors::tensor(&*self.client()?, &path, &name, &slice).await
+        let client = self.client()?;
+        tensors::tensor(&client, &literal(&client, path).await?, &name, &slice).await
     }
 
     async fn tensor_stats(&self, path: LinkName, name: String) -> Result<TensorStats> {
-        tensors::stats(&*self.client()?, &path, &name).await
+        let client = self.client()?;
+        tensors::stats(&client, &literal(&client, path).await?, &name).await
     }
 }

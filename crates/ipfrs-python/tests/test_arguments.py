@@ -102,10 +102,106 @@ def test_missing_package_is_named_in_error(store: Store, monkeypatch: pytest.Mon
         store.load_tensors(model, framework="torch")
 
 
-def test_empty_repo_path_is_rejected() -> None:
+def test_invalid_repo_path_is_rejected() -> None:
     for make in (ipfrs.Node, ipfrs.AsyncNode, lambda path: ipfrs.Gateway(repo=path).start()):
         with pytest.raises(ipfrs.InvalidInputError, match="path of the repo is empty: give"):
             make("")
+        with pytest.raises(ipfrs.InvalidInputError, match="no NUL character"):
+            make("a\0b")
+
+
+def test_none_among_pieces_raises_type_error(store: Store) -> None:
+    car = b"".join(store.export_car(store.add(b"content of an archive")))
+    calls: list[tuple[Any, bytes]] = [(store.add, bytes(600_000)), (store.import_car, car)]
+    for add, data in calls:
+        for pieces in ([data[:50], None, data[50:]], [None], [data, None]):
+            with pytest.raises(TypeError, match="a piece of the content must be bytes-like.*not NoneType"):
+                add(iter(pieces))
+
+
+def test_name_of_wrapped_content_is_one_entry(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "leaf").write_bytes(b"leaf")
+    calls: list[tuple[Any, Any]] = [
+        (store.add, b"leaf"),
+        (store.add, tmp_path / "leaf"),
+        (store.add_dir, tmp_path / "tree"),
+        (store.add_tensors, {"weight": np.ones(1)}),
+    ]
+    for add, source in calls:
+        for name in ("", ".", "..", "/", "a/b", "/a", "a/", "a\0b"):
+            with pytest.raises(ipfrs.InvalidInputError, match="name"):
+                add(source, wrap=True, name=name)
+        # A name without a directory has no effect.
+        assert add(source, name="..") == add(source)
+        assert [entry.name for entry in store.ls(add(source, wrap=True, name="..."))] == ["..."]
+
+
+def test_empty_codec_and_hash_are_rejected(store: Store) -> None:
+    calls: list[Any] = [
+        lambda: store.put(b"block", codec=""),
+        lambda: store.put(b"block", hash=""),
+        lambda: store.put_many([b"block"], codec=""),
+        lambda: store.put_many([b"block"], hash=""),
+        lambda: store.add(b"file", hash=""),
+    ]
+    for call in calls:
+        with pytest.raises(ipfrs.InvalidInputError, match="is empty"):
+            call()
+
+
+def calls_with_path(store: Store, directory: Path) -> dict[str, Any]:
+    """Returns all methods that take a path, as functions of the path."""
+    return {
+        "cat": store.cat,
+        "readinto": lambda path: store.readinto(path, bytearray(9)),
+        "chunks": lambda path: list(store.chunks(path)),
+        "open": store.open,
+        "ls": store.ls,
+        "stat": store.stat,
+        "save": lambda path: store.save(path, directory / "saved"),
+        "resolve": store.resolve,
+        "pin": store.pin,
+        "unpin": store.unpin,
+        "export_car": lambda path: list(store.export_car(path)),
+        "export_car to a file": lambda path: store.export_car(path, directory / "saved.car"),
+        "tensors": store.tensors,
+        "tensor": store.tensor,
+        "tensor_many": lambda path: store.tensor_many(path, "", [0]),
+        "load_tensors": store.load_tensors,
+        "tensor_stats": store.tensor_stats,
+    }
+
+
+def test_dots_in_paths_are_names(store: Store, tmp_path: Path) -> None:
+    secret = store.add_tensors({"weight": np.ones(1)}, name="x", wrap=True)
+    folder = store.add_tensors({"weight": np.ones(2)}, name="x", wrap=True)
+    file = store.resolve(f"{folder}/x")
+    cases = [
+        (f"{folder}/../{secret}/x", "..", folder),
+        (f"/ipfs/{folder}/x/../../{secret}/x", "..", file),
+        (f"ipfs://{folder}/./x", ".", folder),
+        (f"{folder}/x/.", ".", file),
+        (f"{folder}/..", "..", folder),
+        (f"{folder}/none/../x", "none", folder),
+    ]
+    for method, call in calls_with_path(store, tmp_path).items():
+        for path, name, under in cases:
+            with pytest.raises(ipfrs.NotFoundError) as caught:
+                call(path)
+            assert str(caught.value) == f'no link named "{name}" under {under}', (method, path)
+        for path in (f"../{folder}/x", f"./{folder}/x", f"/ipfs/../ipfs/{folder}/x", "..", "."):
+            with pytest.raises(ipfrs.InvalidInputError):
+                call(path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_that_are_named_dots_are_followed(store: Store) -> None:
+    leaf = store.put(b"leaf")
+    folder = store.put(directory_block([(".", leaf), ("..", leaf)]), codec="dag-pb")
+    for name in (".", ".."):
+        assert store.cat(f"{folder}/{name}") == b"leaf"
+        assert store.resolve(f"{folder}/{name}") == store.stat(f"{folder}/{name}").cid == leaf
 
 
 def test_added_path_gets_requested_name(store: Store, tmp_path: Path) -> None:

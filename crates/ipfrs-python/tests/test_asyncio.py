@@ -73,10 +73,18 @@ def test_async_iterables_are_streamed(tmp_path: Path) -> None:
             await asyncio.sleep(0)
             yield b"%d," % at
 
+    async def with_none() -> AsyncIterator[Any]:
+        yield None
+        yield b"more"
+
     async def main() -> None:
         async with ipfrs.AsyncNode(tmp_path) as node:
             cid = await node.add(pieces())
             assert await node.cat(cid) == b"".join(b"%d," % at for at in range(1000))
+            with pytest.raises(TypeError, match="piece of the content.*not NoneType"):
+                await node.add(with_none())
+            with pytest.raises(TypeError, match="piece of the content.*not NoneType"):
+                await node.import_car(with_none())
             archive = node.export_car(cid)
             assert await node.import_car(archive) == [cid]
 

@@ -117,21 +117,29 @@ def test_invalid_values_raise_value_error(store: Store, tmp_path: Path) -> None:
 
 def test_file_and_directory_mismatch_raises(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"hello")
-    with pytest.raises(IsADirectoryError, match="add_dir"):
+    with pytest.raises(IsADirectoryError, match="add_dir") as directory:
         store.add(tmp_path)
+    assert isinstance(directory.value, ipfrs.LocalFileError) and directory.value.filename == str(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ipfrs.InvalidInputError, match="pipe, a socket or a device: open it"):
         store.add(tmp_path / "pipe")
-    with pytest.raises(NotADirectoryError, match="use add"):
+    with pytest.raises(NotADirectoryError, match="use add") as file:
         store.add_dir(tmp_path / "file")
+    assert isinstance(file.value, ipfrs.LocalFileError) and file.value.filename == str(tmp_path / "file")
     for missing in (tmp_path / "missing", "a text that is no file", "x" * 10_000):
         with pytest.raises(FileNotFoundError, match="encode") as caught:
             store.add(missing)
         assert isinstance(caught.value, ipfrs.IpfrsError)
-    with pytest.raises(FileNotFoundError):
-        store.add_dir(tmp_path / "missing")
-    with pytest.raises(FileNotFoundError):
-        store.import_car(tmp_path / "missing.car")
+    for read in (store.add_dir, store.import_car):
+        with pytest.raises(FileNotFoundError, match="missing") as caught:
+            read(tmp_path / "missing")
+        assert isinstance(caught.value, ipfrs.LocalFileError) and caught.value.filename == str(tmp_path / "missing")
+    with pytest.raises(IsADirectoryError) as directory:
+        store.import_car(tmp_path)
+    assert isinstance(directory.value, ipfrs.LocalFileError)
+    for call in (store.add, store.add_dir, store.import_car):
+        with pytest.raises(ipfrs.InvalidInputError, match="no NUL character"):
+            call("a\0b")
 
 
 def test_producer_error_is_propagated(store: Store) -> None:
@@ -201,6 +209,18 @@ def test_each_error_is_built_in_subclass_and_pickles(kind: str) -> None:
     assert (type(again), str(again), again.kind) == (error, str(raised), kind)
     assert getattr(ipfrs, error.__name__) is error
     assert f"`{error.__name__}`" in (ipfrs.errors.__doc__ or "")
+
+
+def test_directory_errors_are_local_file_errors() -> None:
+    cases: list[tuple[Any, Any, int]] = [
+        (ipfrs.IsADirectoryError, IsADirectoryError, errno.EISDIR),
+        (ipfrs.NotADirectoryError, NotADirectoryError, errno.ENOTDIR),
+    ]
+    for error, built_in, number in cases:
+        assert issubclass(error, ipfrs.LocalFileError) and issubclass(error, built_in)
+        again = pickle.loads(pickle.dumps(error("where")))
+        assert (type(again), str(again), again.kind, again.errno) == (error, "where", "local_file", number)
+        assert f"`{error.__name__}`" in (ipfrs.errors.__doc__ or "")
 
 
 def test_all_names_can_be_imported_without_hiding_built_in_ones() -> None:

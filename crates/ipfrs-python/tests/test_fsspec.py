@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import random
+import shutil
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -275,6 +276,7 @@ def test_the_configuration_of_fsspec_precedes_the_environment(
     cid = client.add(b"hello")
     monkeypatch.setitem(fsspec.config.conf, "ipfs", {"endpoint_url": url})
     assert fsspec.filesystem("ipfrs").cat_file(cid) == b"hello"
+    ipfrs.Node(tmp_path).close()
     monkeypatch.setitem(fsspec.config.conf, "ipfs", {"path": str(tmp_path)})
     files = fsspec.filesystem("ipfrs")
     assert not files.exists(cid)
@@ -337,3 +339,44 @@ def test_missing_content_is_an_error_of_both_kinds(fs: Any, folder: str) -> None
 def test_only_one_storage_location_is_accepted(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="one of endpoint_url, path and client"):
         fsspec.filesystem("ipfrs", endpoint_url="http://127.0.0.1:1", path=tmp_path)
+
+
+def test_path_without_repo_is_named_and_none_is_created(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for directory in (tmp_path / "missing", tmp_path / "folder"):
+        for open_it, argument in ((fsspec.filesystem, "ipfrs"), (fsspec.open, "ipfrs://bafkqaaa")):
+            with pytest.raises(ipfrs.FileNotFoundError, match=f"no ipfrs repo at {directory}") as caught:
+                open_it(argument, path=directory)
+            assert caught.value.filename == str(directory)
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
+
+
+def test_repo_that_is_removed_is_not_created_again(tmp_path: Path) -> None:
+    ipfrs.Node(tmp_path / "repo").close()
+    fs = fsspec.filesystem("ipfrs", path=tmp_path / "repo")
+    assert fs.cat_file("bafkqaaa") == b""
+    fs.close()
+    shutil.rmtree(tmp_path / "repo")
+    for call in (fs.exists, fs.cat_file):
+        with pytest.raises(ipfrs.FileNotFoundError, match="no ipfrs repo"):
+            call("bafkqaaa")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_options_are_rejected(url: str, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="no option 'endpoint'.*'endpoint_url'"):
+        fsspec.filesystem("ipfrs", endpoint=url)
+    with pytest.raises(TypeError, match="no option 'verbose'.*endpoint_url, token, path, client"):
+        fsspec.filesystem("ipfrs", verbose=True)
+    shared: dict[str, Any] = {"use_listings_cache": False, "listings_expiry_time": 1, "max_paths": 9}
+    for options in (shared, {"asynchronous": False, "loop": None, "skip_instance_cache": True}, {"block_size": 9}):
+        assert fsspec.filesystem("ipfrs", endpoint_url=url, **options).exists("bafkqaaa")
+    with fsspec.open("simplecache::ipfrs://bafkqaaa", ipfrs={"endpoint_url": url}) as file:
+        assert file.read() == b""
+
+
+def test_token_needs_a_daemon(client: Any, tmp_path: Path) -> None:
+    options: list[dict[str, Any]] = [{"path": tmp_path}, {"client": client}]
+    for place in options:
+        with pytest.raises(ipfrs.InvalidInputError, match="token is for a daemon"):
+            fsspec.filesystem("ipfrs", token="secret", **place)

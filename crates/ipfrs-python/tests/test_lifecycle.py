@@ -76,8 +76,15 @@ def test_configurations_are_checked_by_name(tmp_path: Path) -> None:
         ipfrs.Node(tmp_path / "d", config={"store": {"engin": "memory"}})
     with pytest.raises(TypeError, match="mapping of sections"):
         ipfrs.Node(tmp_path / "d", config=3)  # type: ignore[arg-type]
-    with pytest.raises(FileNotFoundError):
-        ipfrs.Node(tmp_path / "d", config="no-such-file.toml")
+    (tmp_path / "latin.toml").write_bytes(b"# \xe9")
+    for make in (ipfrs.Node, ipfrs.AsyncNode):
+        with pytest.raises(ipfrs.FileNotFoundError, match=r"configuration no-such-file\.toml"):
+            make(tmp_path / "d", config="no-such-file.toml")
+        with pytest.raises(ipfrs.IsADirectoryError, match="cannot read the configuration"):
+            make(tmp_path / "d", config=tmp_path)
+        with pytest.raises(ipfrs.InvalidInputError, match="not UTF-8"):
+            make(tmp_path / "d", config=tmp_path / "latin.toml")
+    assert not (tmp_path / "d").exists()
     assert not (tmp_path / "d").exists()
 
 

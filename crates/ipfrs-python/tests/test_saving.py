@@ -81,6 +81,9 @@ def test_errors_of_local_files_name_path_and_cause(store: Store, tmp_path: Path)
             assert isinstance(caught.value.__cause__, built_in)
         with pytest.raises(ipfrs.InvalidInputError, match=cid):
             save(cid, "nul\0")
+        for content in (cid, "bafkreiafvynwucuwsa6bekk6pffisurkiqckyv4tphi7ndscjxaskatcny"):
+            with pytest.raises(ipfrs.InvalidInputError, match="dest is empty"):
+                save(content, "")
 
 
 def test_a_symlink_is_saved_as_one(store: Store, tmp_path: Path) -> None:

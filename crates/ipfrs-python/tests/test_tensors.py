@@ -420,3 +420,45 @@ def test_torch_gets_its_own_tensors_over_the_same_memory(store: Any) -> None:
             model[name].reshape(-1).view(torch.uint8).numpy()
         )
         tensor.zero_()
+
+
+def test_empty_name_is_that_of_a_tensor_or_the_only_one(store: Any) -> None:
+    model = store.add_tensors({"": numpy.arange(3.0), "other": numpy.zeros(2)})
+    same(store.tensor(model, ""), numpy.arange(3.0))
+    same(store.tensor(model, "", numpy.s_[1:]), numpy.arange(3.0)[1:])
+    same(store.tensor_many(model, "", [slice(1, 3)])[0], numpy.arange(3.0)[1:])
+    assert store.tensor_stats(model, "")["count"] == 3
+    with pytest.raises(ipfrs.InvalidInputError, match="outside of a dimension"):
+        store.tensor(model, "", 3)
+    for only in ("", "weight"):
+        assert store.tensor(store.add_tensors({only: numpy.ones(2)})).shape == (2,)
+    several = store.add_tensors({"a": numpy.ones(2), "b": numpy.ones(3)})
+    for call in (store.tensor, store.tensor_stats):
+        with pytest.raises(ipfrs.InvalidInputError, match="select one by name"):
+            call(several)
+
+
+def test_client_reads_empty_named_tensor_by_index(blocking: Any) -> None:
+    model = blocking.add_tensors({"": numpy.arange(3.0), "other": numpy.zeros(2)})
+    same(blocking.tensors(model)[""][...], numpy.arange(3.0))
+
+
+def test_huge_index_is_named_in_error(store: Any) -> None:
+    model = store.add_tensors({"weight": numpy.ones(2)})
+    huge = 2**70
+    for number in (huge, -huge):
+        for key in (number, (number,), [number], str(number)):
+            with pytest.raises(ipfrs.InvalidInputError, match=f"index {number} "):
+                store.tensor(model, "weight", key)
+        with pytest.raises(ipfrs.InvalidInputError, match=f"index {number} "):
+            store.tensor_many(model, "weight", [number])
+    with pytest.raises(ipfrs.InvalidInputError, match=f"index {2**64 - 1} "):
+        store.tensor(model, "weight", numpy.array([2**64 - 1], "uint64"))
+    # As in numpy, the ends of ranges may be anywhere.
+    assert store.tensor(model, "weight", numpy.s_[-huge:huge]).shape == (2,)
+
+
+def test_metadata_that_is_no_mapping_raises_type_error(store: Any) -> None:
+    for metadata in ("x", "", [("a", "b")]):
+        with pytest.raises(TypeError, match="metadata must be a mapping of str to str, not"):
+            store.add_tensors({"weight": numpy.ones(2)}, metadata=metadata)

@@ -61,6 +61,8 @@ from .errors import (
 # Not part of `from ipfrs import *`, because these names would hide built-in ones.
 from .errors import FileExistsError as FileExistsError
 from .errors import FileNotFoundError as FileNotFoundError
+from .errors import IsADirectoryError as IsADirectoryError
+from .errors import NotADirectoryError as NotADirectoryError
 from .errors import TimeoutError as TimeoutError
 
 __all__ = [

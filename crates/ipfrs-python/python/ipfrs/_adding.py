@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, cast
 
 from . import errors
-from ._arguments import buffer, bytes_of, described, native_options
+from ._arguments import buffer, bytes_of, described, local_path, native_options
 from ._progress import Told
 from ._steps import Reading
 
@@ -25,6 +25,9 @@ _READ_BYTES = 1024 * 1024
 """Bytes of a file that are read at once."""
 _GATHERED_BYTES = 256 * 1024
 """Smaller pieces are combined up to this size."""
+_END: Any = object()
+"""End of the pieces. It is not None, because a None among the pieces would then cut the content short."""
+_ADD_TEXT = ", or the bytes of a text: add(text.encode())"
 
 
 @contextlib.contextmanager
@@ -45,7 +48,7 @@ def add(
     taken = native_options(options, "add")
     with _importing(progress) as told:
         if isinstance(source, (str, os.PathLike)):
-            path = os.fsdecode(source)
+            path = local_path(source, "the path", f": pass a valid one{_ADD_TEXT}")
             yield partial(_check_file, path)
             cid, _ = yield native.add_path(path, cast(Any, taken), told.callback)
             return cast(str, cid)
@@ -67,7 +70,7 @@ def add_dir(
 ) -> Steps[str]:
     """Adds a directory with all its contents."""
     taken = native_options(options, "add_dir")
-    name = os.fsdecode(path)
+    name = local_path(path, "the path")
     yield partial(_check_directory, name)
     with _importing(progress) as told:
         cid, _ = yield native.add_path(name, cast(Any, {**taken, "hidden": hidden}), told.callback)
@@ -77,11 +80,11 @@ def add_dir(
 def import_car(native: Backend, source: Any, pin_roots: bool) -> Steps[list[str]]:
     """Imports a CAR from bytes, a path, a binary file object or pieces."""
     data = None if isinstance(source, (str, os.PathLike)) else buffer(source)
-    file: io.BufferedReader | None = None
+    file: io.FileIO | None = None
     if data is not None:
         read = _reader([data])
     elif isinstance(source, (str, os.PathLike)):
-        file = yield partial(open, os.fsdecode(source), "rb", 0)
+        file = yield partial(_opened, local_path(source, "the path"))
         read = _reader(file)
     else:
         read = _reader(source)
@@ -99,24 +102,38 @@ def _check_file(path: str) -> None:
         mode = os.stat(path).st_mode
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
-            raise
+            raise errors.local_error(f"cannot add {path}", error, path) from error
         shown = path if len(path) <= 80 else f"{path[:80]}..."
-        raise errors.FileNotFoundError(
-            f"there is no file {shown!r}: pass an existing path, or the bytes of a text: add(text.encode())"
-        ) from None
+        raise errors.FileNotFoundError(f"there is no file {shown!r}: pass an existing path{_ADD_TEXT}") from None
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, "is a directory: use add_dir", path)
+        raise _named(errors.IsADirectoryError(f"{path} is a directory: use add_dir"), path)
     if not stat.S_ISREG(mode):
         raise errors.InvalidInputError(f"{path} is a pipe, a socket or a device: open it with mode 'rb', and add that")
 
 
 def _check_directory(path: str) -> None:
-    if not stat.S_ISDIR(os.stat(path).st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, "is not a directory: use add", path)
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise errors.local_error(f"cannot add {path}", error, path) from error
+    if not stat.S_ISDIR(mode):
+        raise _named(errors.NotADirectoryError(f"{path} is not a directory: use add"), path)
+
+
+def _named(error: errors.LocalFileError, path: str) -> errors.LocalFileError:
+    error.filename = path
+    return error
+
+
+def _opened(path: str) -> io.FileIO:
+    try:
+        return open(path, "rb", 0)
+    except OSError as error:
+        raise errors.local_error(f"cannot import {path}", error, path) from error
 
 
 def _reader(source: Any) -> Callable[[], Any]:
-    """Returns a function whose steps return one piece after the other, and None at the end."""
+    """Returns a function whose steps return one piece after the other, and ``_END`` at the end."""
     if isinstance(source, Mapping):
         raise TypeError(f"a {type(source).__name__} cannot be added: pass its bytes, such as json.dumps(data).encode()")
     if isinstance(source, AsyncIterable):
@@ -128,7 +145,7 @@ def _reader(source: Any) -> Callable[[], Any]:
         return lambda: Reading(_read, source)
     if isinstance(source, Iterable):
         iterator = iter(source)
-        return lambda: next(iterator, None)
+        return lambda: next(iterator, _END)
     raise TypeError(
         f"the content must be bytes-like, a path, a binary file or an iterable of them, not {described(source)}"
     )
@@ -138,16 +155,16 @@ async def _next(pieces: AsyncIterator[Any]) -> Any:
     try:
         return await pieces.__anext__()
     except StopAsyncIteration:
-        return None
+        return _END
 
 
-def _read(file: Any) -> bytes | None:
+def _read(file: Any) -> Any:
     piece = file.read(_READ_BYTES)
     if piece is None:
         raise BlockingIOError(errno.EAGAIN, "the file is non-blocking and has no data now: open it in blocking mode")
     if isinstance(piece, str):
         raise TypeError("the file is open in text mode: open it with mode 'rb'")
-    return piece or None
+    return piece or _END
 
 
 def _poured(read: Callable[[], Any], writer: Any, told: Told, total: int | None = None) -> Steps[Any]:
@@ -156,7 +173,7 @@ def _poured(read: Callable[[], Any], writer: Any, told: Told, total: int | None 
     try:
         while True:
             piece = yield read()
-            if piece is None:
+            if piece is _END:
                 break
             data = memoryview(bytes_of(piece, "a piece of the content"))
             if data.nbytes < _GATHERED_BYTES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import operator
+import os
 import re
 from collections.abc import AsyncIterable, Iterable, Mapping
 from typing import Any, cast
@@ -39,6 +40,30 @@ def text(value: object, what: str, remedy: str) -> str:
     if not value:
         raise InvalidInputError(f"{what} is empty: {remedy}")
     return value
+
+
+def local_path(value: Any, what: str, remedy: str = "") -> str:
+    """Returns the path of a local file or directory as a str. The error message includes ``remedy``.
+
+    Raises:
+        TypeError: ``value`` is not a path.
+        InvalidInputError: The path contains a NUL character.
+    """
+    name = os.fsdecode(value)
+    if "\0" in name:
+        shown = name if len(name) <= 80 else f"{name[:80]}..."
+        raise InvalidInputError(f"{what} {shown!r} is not valid: a path contains no NUL character{remedy}")
+    return name
+
+
+def block_format(codec: object, hash: object) -> tuple[str, str]:
+    """Checks the codec and the hash function of a block. A daemon would take an empty name as its default.
+
+    Raises:
+        TypeError: A name is not a str.
+        InvalidInputError: A name is empty.
+    """
+    return text(codec, "a codec", "give one such as raw"), text(hash, "a hash function", "give one such as sha2-256")
 
 
 def url(value: object) -> str:
@@ -127,6 +152,7 @@ def native_options(options: Mapping[str, Any], method: str) -> dict[str, Any]:
 
     Raises:
         TypeError: There is no such option.
+        InvalidInputError: The hash function is empty, or an entry of a directory cannot have the name.
     """
     known = AddOptions.__annotations__
     for name in options:
@@ -137,9 +163,22 @@ def native_options(options: Mapping[str, Any], method: str) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
     if "inline_limit" in given:
         given.setdefault("inline", True)
+    if given.get("hash") == "":
+        # A daemon would take it as its default.
+        raise InvalidInputError("option hash is empty: give a hash function such as sha2-256, or omit it")
+    if given.get("wrap") and isinstance(given.get("name"), str):
+        _check_entry_name(given["name"])
     if "wrap" in given:
         given["wrap_with_directory"] = given.pop("wrap")
     return given
+
+
+def _check_entry_name(name: str) -> None:
+    """Rejects names that the import would read as a path: it would ignore ``.`` and ``..``, and create directories."""
+    if not name:
+        raise InvalidInputError("option name is empty: omit it for the default name")
+    if name in (".", "..") or "/" in name:
+        raise InvalidInputError(f"option name={name!r:.80}: give the name of one entry, without / and not . or ..")
 
 
 def buffer(source: object) -> Any | None:

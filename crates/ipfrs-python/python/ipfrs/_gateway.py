@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from . import _native
+from . import _arguments, _native
 from ._async import AsyncClient
 from ._lifetime import forgotten
 from ._steps import in_thread
@@ -58,13 +58,13 @@ class Gateway:
         repo: Path | None = None,
         **overrides: Mapping[str, object],
     ) -> None:
-        self._repo = None if repo is None else os.fsdecode(repo)
+        self._repo = None if repo is None else _arguments.local_path(repo, "the path of the repo")
         self._file: str | None = None
         sections: dict[str, Any] = dict(overrides)
         if isinstance(config, Mapping):
             sections = _joined(config, overrides)
         elif isinstance(config, (str, os.PathLike)):
-            self._file = os.fsdecode(config)
+            self._file = _arguments.local_path(config, "the path of the configuration")
         elif config is not None:
             kind = type(config).__name__
             raise TypeError(f"config must be the path of a TOML file or a mapping of sections, not {kind}")

@@ -38,11 +38,13 @@ def safetensors_pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str] |
         metadata: Strings by name, for the file's header.
 
     Raises:
-        TypeError: `tensors` is not a mapping.
+        TypeError: `tensors` or `metadata` is not a mapping.
         InvalidInputError: safetensors does not support a name, type or string, which the message names.
     """
     if not isinstance(tensors, Mapping):
         raise TypeError(f"tensors must be a mapping of names to arrays, not {type(tensors).__name__}")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata must be a mapping of str to str, not {type(metadata).__name__}")
     taken = sorted((_Tensor.of(name, value) for name, value in tensors.items()), key=_Tensor.place)
     return Pieces(_head(taken, metadata or {}), taken)
 

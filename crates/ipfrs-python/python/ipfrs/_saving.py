@@ -50,12 +50,13 @@ _RAW, _DAG_PB = ("bafkrei",), ("bafybei", "Qm")
 
 def save(native: Backend, path: str, dest: Any, progress: Progress | None) -> Steps[str]:
     """Saves a file, a symlink or a directory with all its contents, and returns its path."""
+    wanted = _given(dest)
     # An IPNS name may resolve differently from one call to the next.
     cid, kind, size, *_ = yield native.stat(path)
     if kind == "node":
         remedy = "save its block with get, or all with export_car"
         raise InvalidInputError(f"{path} is neither a file nor a directory: {remedy}")
-    target: str = yield partial(_target, path, os.fsdecode(dest))
+    target: str = yield partial(_target, path, wanted)
 
     with Told(progress) as told:
 
@@ -71,15 +72,16 @@ def save(native: Backend, path: str, dest: Any, progress: Progress | None) -> St
 
 def export_car(native: Backend, path: str, dest: Any) -> Steps[int]:
     """Writes a CAR to a path or a file object, and returns its size in bytes."""
+    target = "" if hasattr(dest, "write") else _given(dest)
     chunks = yield native.export_car(path)
-    if hasattr(dest, "write"):
+    if not target:
         return (yield from _written(chunks, dest, Told(None), None))
 
     def built(root: str) -> Steps[int]:
         with (yield partial(open, root, "xb")) as file:
             return (yield from _written(chunks, file, Told(None), None))
 
-    return (yield from _staged(path, os.fsdecode(dest), True, built))
+    return (yield from _staged(path, target, True, built))
 
 
 def _staged(path: str, target: str, is_file: bool, built: Callable[[str], Steps[_T]]) -> Steps[_T]:
@@ -114,10 +116,16 @@ def _moved(target: str, is_file: bool, built: Callable[[str], Steps[_T]]) -> Ste
     return done
 
 
+def _given(dest: Any) -> str:
+    """Returns the path to save to, before anything is fetched."""
+    path = os.fsdecode(dest)
+    if not path:
+        raise InvalidInputError("dest is empty: give the path of a file or directory to save to")
+    return path
+
+
 def _target(path: str, dest: str) -> str:
     """Returns ``dest``, or, if that is a directory, the path within it named after the last component of ``path``."""
-    if not dest:
-        raise InvalidInputError("dest is empty: give the path of a file or directory to save to")
     if not os.path.isdir(dest):
         return dest
     return _inside(dest, path.rstrip("/").rpartition("/")[2])

@@ -131,7 +131,7 @@ def _row_key(key: object) -> int | slice:
     if not isinstance(key, slice):
         if isinstance(key, bool):
             raise InvalidInputError("tensor_many takes rows and ranges of rows, not booleans: index the result")
-        return _integer(key)
+        return _position(key)
     if key.step not in (None, 1):
         raise InvalidInputError("tensor_many takes rows and ranges of rows without a step: index the result")
     start = None if key.start is None else _integer(key.start)
@@ -207,6 +207,10 @@ class Selection:
         import numpy
 
         listed = numpy.asarray(rows) if len(rows) else numpy.empty(0, int)
+        if listed.dtype.kind == "O":
+            # Integers of more than 64 bits are objects to numpy.
+            for row in listed.flat:
+                _position(row)
         if listed.ndim != 1 or listed.dtype.kind not in "iu":
             raise InvalidInputError(
                 "a list in a slice of a tensor must contain integers, in one dimension: index the result with others"
@@ -215,7 +219,7 @@ class Selection:
             raise InvalidInputError("a slice cannot contain both a list and None: index the result with None")
         below = cls.of((slice(None), *rest))
         text = below.text[1:]
-        numbers = listed.tolist()
+        numbers = [_position(number) for number in listed.tolist()]
         groups = [numbers[start : start + _MAX_LISTED] for start in range(0, len(numbers), _MAX_LISTED)]
         texts = [f"[{','.join(map(str, group))}]{text}" for group in groups or [[]]]
         return cls(texts[0], below.view, tuple(texts[1:]))
@@ -268,7 +272,7 @@ def _part(part: object) -> _Part:
         raise InvalidInputError("a slice of a tensor cannot contain booleans: index the result")
     if _is_list(part):
         raise InvalidInputError("only the first part of a slice may be a list of indices: index the result with others")
-    return _Part(str(_integer(part)), stays=False)
+    return _Part(str(_position(part)), stays=False)
 
 
 def _is_list(part: object) -> bool:
@@ -293,16 +297,31 @@ def _range(start: int | None, stop: int | None, step: int) -> str:
     return text if step == 1 else f"{text}:{step}"
 
 
+def _position(number: object) -> int:
+    """Returns an index. Unlike the ends of a range, it is not limited, because the error must name it.
+
+    Raises:
+        InvalidInputError: It is not an integer, or exceeds all tensors.
+    """
+    value = _exact(number)
+    if value != _integer(value):
+        raise InvalidInputError(f"index {value} of the slice is outside of every tensor: sizes have at most 63 bits")
+    return value
+
+
 def _integer(number: object) -> int:
     """Returns the number, limited to a range that exceeds all tensors."""
+    return max(-_MAX_INT64, min(_exact(number), _MAX_INT64 - 1))
+
+
+def _exact(number: object) -> int:
     try:
-        value = operator.index(number)  # type: ignore[arg-type]
+        return operator.index(number)  # type: ignore[arg-type]
     except TypeError:
         raise InvalidInputError(
             f"{type(number).__name__} is not valid in a slice: use integers, slices, ... or None for the "
             "dimensions, and index the result with arrays"
         ) from None
-    return max(-_MAX_INT64, min(value, _MAX_INT64 - 1))
 
 
 def load_tensors(

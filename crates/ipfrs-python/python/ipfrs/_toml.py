@@ -8,6 +8,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ._arguments import local_path
+from .errors import InvalidInputError, local_error
+
 if TYPE_CHECKING:
     from ._values import Path
 
@@ -17,7 +20,13 @@ _MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
 
 
 def configuration(config: Path | Mapping[str, object] | None) -> str | None:
-    """Returns a configuration as TOML, from a mapping of sections or from the file at a path."""
+    """Returns a configuration as TOML, from a mapping of sections or from the file at a path.
+
+    Raises:
+        TypeError: ``config`` is of another type.
+        LocalFileError: The file cannot be read.
+        InvalidInputError: The file is not UTF-8, or its path contains a NUL character.
+    """
     if config is None or isinstance(config, Mapping):
         return None if config is None else document(config)
     if not isinstance(config, (str, os.PathLike)):
@@ -25,8 +34,14 @@ def configuration(config: Path | Mapping[str, object] | None) -> str | None:
             'config must be the path of a TOML file, or a mapping of sections such as {"store": {...}},'
             f" not {type(config).__name__}"
         )
-    with open(config, encoding="utf-8") as file:
-        return file.read()
+    path = local_path(config, "the path of the configuration")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise local_error(f"cannot read the configuration {path}", error, path) from error
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"the configuration {path} is not UTF-8: {error}") from error
 
 
 def document(sections: Mapping[str, object]) -> str:

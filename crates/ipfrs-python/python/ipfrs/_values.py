@@ -325,7 +325,8 @@ class AddOptions(TypedDict, total=False):
     preserve_mtime: bool
     """Store the modification times that files have on disk."""
     name: str
-    """Name of the file in the directory created by ``wrap``. Defaults to the last component of a path."""
+    """Name of the entry in the directory created by ``wrap``, without ``/``, and not ``.`` or ``..``. Defaults to the
+    last component of a path, and to the content ID of content that has no path."""
     wrap: bool
     """Wrap the content in a directory, which preserves its name, and return the content ID of the directory."""
     nocopy: bool

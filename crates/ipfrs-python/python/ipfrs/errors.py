@@ -9,6 +9,8 @@ class                    is also a             when
 `FileNotFoundError`      FileNotFoundError     a local file was not found; a `LocalFileError`
 `FileExistsError`        FileExistsError       a local file is in the way; a `LocalFileError`
 `FilePermissionError`    PermissionError       access to a local file is denied; a `LocalFileError`
+`IsADirectoryError`      IsADirectoryError     a local file is required; a `LocalFileError`
+`NotADirectoryError`     NotADirectoryError    a local directory is required; a `LocalFileError`
 `UnresolvableError`      LookupError           a name does not resolve to content
 `GoneError`              KeyError              a denylist blocks it, or it is over a limit
 `InvalidInputError`      ValueError            the call is wrong, and will be
@@ -34,8 +36,8 @@ class                    is also a             when
 
 ``error.kind`` is the stable code that the daemon's errors have too, or ``local_file``, ``file_not_found``,
 ``file_exists``, ``file_permission``, ``closed`` or ``forked``.
-``str(error)`` is the message. Arguments of a wrong type raise the built-in TypeError, and errors of local files are the
-built-in OSError. All errors can be pickled.
+``str(error)`` is the message. Arguments of a wrong type raise the built-in TypeError. Errors that a file object or
+iterable of the caller raises are passed on unchanged. All errors can be pickled.
 
 Example:
     >>> try:
@@ -65,10 +67,12 @@ __all__ = [
     "InvalidContentError",
     "InvalidInputError",
     "IpfrsError",
+    "IsADirectoryError",
     "LegalReasonsError",
     "LocalFileError",
     "MissingPackageError",
     "NoSpaceError",
+    "NotADirectoryError",
     "NotFoundError",
     "RateLimitedError",
     "TimeoutError",
@@ -124,6 +128,18 @@ class FilePermissionError(LocalFileError, PermissionError):
 
     kind = "file_permission"
     errno = _errno.EACCES
+
+
+class IsADirectoryError(LocalFileError, builtins.IsADirectoryError):
+    """A local path is a directory, where a file is required."""
+
+    errno = _errno.EISDIR
+
+
+class NotADirectoryError(LocalFileError, builtins.NotADirectoryError):
+    """A local path is not a directory, where one is required."""
+
+    errno = _errno.ENOTDIR
 
 
 class UnresolvableError(IpfrsError, LookupError):
@@ -298,6 +314,10 @@ def local_error(action: str, error: OSError, place: str) -> IpfrsError:
         made = FileExistsError(message)
     elif isinstance(error, PermissionError):
         made = FilePermissionError(message)
+    elif isinstance(error, builtins.IsADirectoryError):
+        made = IsADirectoryError(message)
+    elif isinstance(error, builtins.NotADirectoryError):
+        made = NotADirectoryError(message)
     else:
         made = LocalFileError(message)
     made.errno, made.filename = error.errno, error.filename or place

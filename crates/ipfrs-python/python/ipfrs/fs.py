@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import difflib
 import errno
 import io
 import os
@@ -25,6 +26,7 @@ from fsspec.config import apply_config  # type: ignore[import-untyped,unused-ign
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped,unused-ignore]
 from fsspec.utils import tokenize  # type: ignore[import-untyped,unused-ignore]
 
+from . import errors
 from ._sync import Client, Node
 from .errors import ConflictError, InvalidInputError, NotFoundError
 
@@ -46,6 +48,16 @@ _READERS = 8
 # fsspec has such an instance, but its name differs between versions.
 _NOBODY = NoOpCallback()
 _TYPES: dict[Kind, str] = {"file": "file", "directory": "directory", "symlink": "link", "node": "other"}
+
+_OPTIONS = ("endpoint_url", "token", "path", "client")
+# Options that fsspec's base classes, chained URLs and open() pass to all file systems.
+_OPTIONS_OF_FSSPEC = frozenset(
+    "add_aliases add_docs asynchronous auto_mkdir batch_size block_size cache_options cache_type default_block_size "
+    "default_cache_type default_fill_cache fo listings_expiry_time loop max_paths protocol skip_instance_cache "
+    "target_options target_protocol use_listings_cache".split()
+)
+# Entries of which a repo has at least one.
+_OF_A_REPO = ("version", "identity.key", "packs", "pins.redb")
 
 # fsspec creates an instance per thread, but a store can be open only once, so instances share open stores.
 _shared: dict[_Place, Node | Client] = {}
@@ -93,14 +105,15 @@ class IpfrsFileSystem(AbstractFileSystem, metaclass=_ByAddress):  # type: ignore
         endpoint_url: URL of the daemon. Defaults to the environment variable ``IPFRS_URL``, or else to the default of
             :class:`ipfrs.Client`.
         token: Access token for the daemon.
-        path: Directory of a store to open in this process instead, as :class:`ipfrs.Node` does.
+        path: Directory of an existing store to open in this process instead, as :class:`ipfrs.Node` does.
         client: An open :class:`ipfrs.Node` or :class:`ipfrs.Client` to use instead. The caller remains responsible
             for closing it.
         **storage_options: Options that all fsspec file systems accept.
 
     Raises:
-        InvalidInputError: More than one of `endpoint_url`, `path` and `client` is given.
-        TypeError: `client` is another object, such as an `AsyncClient`.
+        InvalidInputError: More than one of `endpoint_url`, `path` and `client` is given, or `token` without a daemon.
+        FileNotFoundError: There is no store at `path`. Use :class:`ipfrs.Node` to create one.
+        TypeError: `client` is another object, such as an `AsyncClient`, or there is no such option.
 
     Example:
         >>> cid = node.add(b"a,b\\n1,2\\n", name="table.csv", wrap=True)
@@ -125,9 +138,15 @@ class IpfrsFileSystem(AbstractFileSystem, metaclass=_ByAddress):  # type: ignore
         **storage_options: Any,
     ) -> None:
         super().__init__(*args, **storage_options)
+        for name in sorted(storage_options.keys() - _OPTIONS_OF_FSSPEC):
+            near = difflib.get_close_matches(name, _OPTIONS, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_OPTIONS)}"
+            raise TypeError(f"ipfrs:// has no option {name!r}: {hint}")
         if sum(option is not None for option in (endpoint_url, path, client)) > 1:
             message = "give one of endpoint_url, path and client: each of them selects where content is read from"
             raise InvalidInputError(message)
+        if token is not None and (path is not None or client is not None):
+            raise InvalidInputError("token is for a daemon: omit it with path and client")
         if client is not None and not isinstance(client, (Node, Client)):
             kind = type(client).__name__
             raise TypeError(f"client must be an open ipfrs.Node or ipfrs.Client, not {kind}: omit it for a daemon")
@@ -135,7 +154,9 @@ class IpfrsFileSystem(AbstractFileSystem, metaclass=_ByAddress):  # type: ignore
         if path is None:
             self._place: _Place = (endpoint_url or None, token)
         else:
-            self._place = (os.path.realpath(path),)
+            directory = os.path.realpath(path)
+            _check_repo(directory)
+            self._place = (directory,)
 
     @property
     def _store(self) -> Node | Client:
@@ -204,9 +225,12 @@ class IpfrsFileSystem(AbstractFileSystem, metaclass=_ByAddress):  # type: ignore
         return entries
 
     def exists(self, path: str, **kwargs: object) -> bool:
-        """Returns whether a path exists. Unlike in other file systems, an unreachable daemon raises an error."""
+        """Returns whether a path exists. Unlike in other file systems, an unreachable daemon or a missing store raises
+        an error."""
         try:
             self.info(path)
+        except errors.LocalFileError:
+            raise
         except (FileNotFoundError, InvalidInputError):
             return False
         return True
@@ -349,6 +373,7 @@ def _opened(place: _Place) -> Node | Client:
         store = _shared.get(place)
         if store is None or store.closed:
             if len(place) == 1:
+                _check_repo(place[0])
                 try:
                     store = Node(place[0])
                 except ConflictError as error:
@@ -362,6 +387,15 @@ def _opened(place: _Place) -> Node | Client:
                 store = Client(token=token) if url is None else Client(url, token=token)
             _shared[place] = store
         return store
+
+
+def _check_repo(directory: str) -> None:
+    """Checks that a directory has a repo, because opening a Node would create one."""
+    if not any(os.path.lexists(os.path.join(directory, name)) for name in _OF_A_REPO):
+        remedy = "create it with ipfrs.Node, or correct the path"
+        error = errors.FileNotFoundError(f"there is no ipfrs repo at {directory}: {remedy}")
+        error.filename = directory
+        raise error
 
 
 def _inside(path: str, name: str) -> str:

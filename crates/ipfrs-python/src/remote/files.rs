@@ -112,6 +112,14 @@ async fn stat_of_node(client: &Client, path: &LinkName) -> Result<Stat> {
     Ok(Stat { cid, kind: "node", size, links: None, mode: None, mtime: None })
 }
 
+/// Returns the CID that a path leads to in which `.` and `..` are names.
+pub(super) async fn resolve_dots(client: &Client, path: &LinkName) -> Result<String> {
+    if path.as_bytes().starts_with(b"/ipld/") {
+        return Err(Error::not_found(format!("no link named \".\" or \"..\" in {path}")));
+    }
+    Ok(client.send(Request::query("files/stat").with_arg(arg(&rooted(path)))).await?.json::<FileStat>().await?.hash)
+}
+
 pub(super) async fn resolve(client: &Client, path: &LinkName) -> Result<String> {
     let response = client.send(Request::query("dag/resolve").with_arg(arg(path))).await?;
     let ResolvedNode { cid, rem_path } = response.json().await?;

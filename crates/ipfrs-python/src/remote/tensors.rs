@@ -1,6 +1,6 @@
 //! Tensors in files.
 
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::LinkName;
 use ipfrs_rpc::client::{Client, Request, escape_path};
 use ipfrs_rpc::types::{self, TensorStatsList};
@@ -30,9 +30,18 @@ pub(super) async fn list(client: &Client, path: &LinkName) -> Result<TensorList>
 }
 
 pub(super) async fn tensor(client: &Client, path: &LinkName, name: &str, slice: &str) -> Result<TensorBytes> {
-    let non_empty = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    let request = request(path)?.with_some("name", non_empty(name)).with_some("slice", non_empty(slice));
-    let response = client.send(request.with("format", "raw")).await?;
+    let slice = Some(slice).filter(|slice| !slice.is_empty());
+    let raw = |name: Option<&str>| {
+        request(path).map(|request| request.with_some("name", name).with_some("slice", slice).with("format", "raw"))
+    };
+    let response = match client.send(raw(Some(name).filter(|name| !name.is_empty()))?).await {
+        // Without a name, the only tensor is read. Of several, one may have the empty name.
+        Err(e) if name.is_empty() && e.kind() == ErrorKind::InvalidInput => match client.send(raw(Some(name))?).await {
+            Err(other) if other.kind() == ErrorKind::NotFound => return Err(e),
+            response => response?,
+        },
+        response => response?,
+    };
     let (dtype, shape) = (response.header("x-tensor-dtype").to_owned(), response.header("x-tensor-shape"));
     let shape: Option<Vec<u64>> =
         shape.split(',').filter(|size| !size.is_empty()).map(|size| size.parse().ok()).collect();
@@ -46,10 +55,15 @@ pub(super) async fn tensor(client: &Client, path: &LinkName, name: &str, slice: 
 
 pub(super) async fn stats(client: &Client, path: &LinkName, name: &str) -> Result<TensorStats> {
     // Without a name, the daemon would read all tensors of the file.
-    if name.is_empty() && list(client, path).await?.tensors.len() != 1 {
-        return Err(Error::invalid(format!("{path} has several tensors: select one by name")));
-    }
-    let request = request(path)?.with("stats", "").with_some("name", Some(name).filter(|name| !name.is_empty()));
+    let name = match name {
+        "" => match &list(client, path).await?.tensors[..] {
+            [_] => None,
+            several if several.iter().any(|tensor| tensor.name.is_empty()) => Some(name),
+            _ => return Err(Error::invalid(format!("{path} has several tensors: select one by name"))),
+        },
+        name => Some(name),
+    };
+    let request = request(path)?.with("stats", "").with_some("name", name);
     let tensors = client.send(request).await?.json::<TensorStatsList>().await?.tensors;
     let one = <[types::TensorStats; 1]>::try_from(tensors);
     one.map(|[one]| one.into())

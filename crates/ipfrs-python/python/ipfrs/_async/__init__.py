@@ -1,13 +1,12 @@
 """Classes for asyncio: ``AsyncNode`` and ``AsyncClient``.
 
 Their methods have the same names and arguments as those of ``Node`` and ``Client``, and are documented there.
-Cancelling a task stops the operation that it awaits: a cancelled import stores no file, and a cancelled download
-stops.
+Cancelling a task stops the operation that it awaits, such as a download. A cancelled import pins nothing, and gc frees
+the blocks that it stored, unless its last bytes had already been sent: it may then still be completed and pinned.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -110,6 +109,7 @@ class AsyncNode(_Asynchronous):
     Raises:
         ConflictError: On opening: another process has the repo open.
         InvalidInputError: The configuration is invalid. The message names the key and a remedy.
+        LocalFileError: The file `config` cannot be read. If there is none, a `FileNotFoundError`.
 
     Example:
         >>> async with ipfrs.AsyncNode("repo") as store:
@@ -118,7 +118,7 @@ class AsyncNode(_Asynchronous):
     """
 
     def __init__(self, path: Path | None = None, *, config: Path | Mapping[str, object] | None = None) -> None:
-        self._path = None if path is None else os.fsdecode(path)
+        self._path = None if path is None else _arguments.local_path(path, "the path of the repo")
         self._native = Backend.node(self._path, configuration(config), True)
 
     def __repr__(self) -> str:

@@ -27,7 +27,8 @@ class AsyncBlockMethods:
             >>> await anode.put(b"block")
             'bafkreicjnlfibzgy6kp3r2gnqfwdv62i2pyqhfylhixocyambdfgomtn5y'
         """
-        return cast(str, await self._native.put(_arguments.bytes_of(data, "a block"), codec, hash, pin))
+        data = _arguments.bytes_of(data, "a block")
+        return cast(str, await self._native.put(data, *_arguments.block_format(codec, hash), pin))
 
     async def put_many(
         self, blocks: Iterable[BytesLike], *, codec: str = "raw", hash: str = "sha2-256", pin: bool = False
@@ -40,7 +41,7 @@ class AsyncBlockMethods:
             2
         """
         taken = _arguments.blocks(blocks)
-        return cast("list[str]", await self._native.put_many(taken, codec, hash, pin))
+        return cast("list[str]", await self._native.put_many(taken, *_arguments.block_format(codec, hash), pin))
 
     async def get(self, cid: str) -> memoryview:
         """Returns the bytes of one block, as :meth:`Node.get` does.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -124,6 +123,7 @@ class Node(_Blocking):
     Raises:
         ConflictError: Another process has the repo open. Use a `Client` of that process instead.
         InvalidInputError: The configuration is invalid. The message names the key and a remedy.
+        LocalFileError: The file `config` cannot be read. If there is none, a `FileNotFoundError`.
 
     Example:
         >>> with ipfrs.Node("repo") as store:
@@ -132,7 +132,7 @@ class Node(_Blocking):
     """
 
     def __init__(self, path: Path | None = None, *, config: Path | Mapping[str, object] | None = None) -> None:
-        self._path = None if path is None else os.fsdecode(path)
+        self._path = None if path is None else _arguments.local_path(path, "the path of the repo")
         native = Backend.node(self._path, configuration(config), False)
         native.open()
         self._native = native

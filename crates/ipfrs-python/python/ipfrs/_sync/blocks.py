@@ -41,7 +41,8 @@ class BlockMethods:
             >>> node.put(b"block")
             'bafkreicjnlfibzgy6kp3r2gnqfwdv62i2pyqhfylhixocyambdfgomtn5y'
         """
-        return cast(str, self._native.put(_arguments.bytes_of(data, "a block"), codec, hash, pin))
+        data = _arguments.bytes_of(data, "a block")
+        return cast(str, self._native.put(data, *_arguments.block_format(codec, hash), pin))
 
     def put_many(
         self,
@@ -74,7 +75,7 @@ class BlockMethods:
             3
         """
         taken = _arguments.blocks(blocks)
-        return cast("list[str]", self._native.put_many(taken, codec, hash, pin))
+        return cast("list[str]", self._native.put_many(taken, *_arguments.block_format(codec, hash), pin))
 
     def get(self, cid: str) -> memoryview:
         """Returns the bytes of one block. Bytes from a daemon are verified against the content ID.
@@ -170,6 +171,9 @@ class BlockMethods:
     def rm(self, cids: str | Iterable[str], *, force: bool = False) -> None:
         """Removes blocks.
 
+        This is not one transaction: if a block cannot be removed, the error names it, and other blocks may have been
+        removed, before it and after it. `has_many` tells which ones remain.
+
         Args:
             cids: One content ID, or several.
             force: Ignore blocks that are not stored here.
@@ -258,6 +262,7 @@ class BlockMethods:
         Raises:
             NotFoundError: A block is missing.
             FileExistsError: The target exists and is not a regular file.
+            InvalidInputError: `dest` is empty.
 
         Example:
             >>> folder = node.add(b"hello", name="a.txt", wrap=True)
@@ -284,6 +289,7 @@ class BlockMethods:
         Raises:
             InvalidInputError: The source is not a CAR, is cut short, or a block does not match its content ID.
             NotFoundError: A root is to be pinned, and something below it is not here.
+            LocalFileError: The file cannot be read. If there is none, a `FileNotFoundError`.
 
         Example:
             >>> car = b"".join(node.export_car(node.add(b"hello")))

@@ -251,7 +251,8 @@ class FileMethods:
         """Saves a file, or a directory with all its contents, to the local file system.
 
         The content is built beside the target and moved there when it is complete. Nothing is written elsewhere,
-        whatever the entries are called. Symlinks are created as they are, and not followed.
+        whatever the entries are called. Symlinks are created as they are, and not followed. Permissions and
+        modification times that are stored with the content are not restored: `stat` returns them.
 
         Args:
             path: As for `cat`.
@@ -279,6 +280,9 @@ class FileMethods:
 
     def resolve(self, path: str) -> str:
         """Returns the content ID that a path resolves to.
+
+        A `Node` also loads the block with this content ID. A `Client` does not, so the block need not be stored: use
+        `has`.
 
         Args:
             path: As for `cat`. Names under ``/ipns`` are resolved first.
