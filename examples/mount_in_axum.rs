@@ -17,6 +17,7 @@ use tokio::signal::ctrl_c;
 async fn main() -> anyhow::Result<()> {
     let repo = std::env::args_os().nth(1).map_or_else(|| std::env::temp_dir().join("ipfrs-example"), PathBuf::from);
     let gateway = Embedded::open(&Config::default(), &repo, "mount_in_axum").await?;
+    gateway.start_maintenance();
     let page = gateway.node().add_path("examples/mount_in_axum.rs", AddOptions::default()).await?;
 
     // `gateway.everything()` would add the RPC, with which anyone could change the store.

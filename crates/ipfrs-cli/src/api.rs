@@ -62,6 +62,11 @@ impl Api {
         Self { client: Client::in_process(local.router()), local: Some(local) }
     }
 
+    /// Whether this process has opened the repo.
+    pub(crate) fn is_local(&self) -> bool {
+        self.local.is_some()
+    }
+
     /// Returns the URL of the daemon, without user and password.
     pub(crate) fn url(&self) -> &str {
         self.client.url()

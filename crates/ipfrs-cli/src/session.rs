@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ipfrs_core::ErrorKind;
-use ipfrs_interface::{Config, Embedded, Flag, Settings, Sources, read_local_token, running_url};
+use ipfrs_interface::{Config, Embedded, Flag, Settings, Sources, lock_holder, read_local_token, running_url};
 use zeroize::Zeroizing;
 
 use crate::api::Api;
@@ -31,7 +31,7 @@ pub(crate) struct Session {
     pub(crate) repo: PathBuf,
     /// The defaults, if the configuration is invalid.
     pub(crate) config: Config,
-    /// What is wrong with the configuration, for a session that may only need a daemon.
+    /// The mistake in the configuration, for a session that may only need a daemon.
     invalid: Option<String>,
     api: Option<String>,
     /// Token that the user gave.
@@ -143,13 +143,16 @@ impl Session {
         let mut config = self.config.clone();
         // Only a daemon takes requests of peers, and another program may have the port.
         config.retrieval.bitswap.listen.clear();
+        if let Unserved::Busy(how) = &unserved {
+            eprintln!("{how}: waiting for it, unless the repo is free");
+        }
         match Embedded::open(&config, &self.repo, &holder).await {
             Ok(local) => Ok(Api::local(local)),
             Err(error) if error.kind() == ErrorKind::Conflict && matches!(unserved, Unserved::Busy(_)) => {
                 match self.probe(BUSY_TIMEOUT).await? {
                     Ok(api) => Ok(api),
                     Err(Unserved::Absent) => Err(error.into()),
-                    Err(Unserved::Busy(how)) => Err(anyhow!(error).context(how)),
+                    Err(Unserved::Busy(how)) => bail!("{how}, and {}: try again later", error.message()),
                 }
             }
             Err(error) => Err(error.into()),
@@ -187,11 +190,24 @@ impl Session {
         match self.probe(BUSY_TIMEOUT).await? {
             Ok(api) => Ok(api),
             Err(Unserved::Busy(how)) => bail!("{how}: try again later, or pass --api URL"),
+            Err(Unserved::Absent) if let Some(holder) = self.gateway_without_listener() => {
+                bail!(
+                    "{holder} has the repo {} and accepts no requests: it is starting or stopping",
+                    self.repo.display()
+                )
+            }
             Err(Unserved::Absent) => bail!(
                 "no gateway is running on {}: start one with `ipfrs-cli gateway start`, or pass --api URL",
                 self.repo.display()
             ),
         }
+    }
+
+    /// Returns the gateway that has this repo but does not listen, or not yet, if there is one.
+    pub(crate) fn gateway_without_listener(&self) -> Option<String> {
+        let store = self.config.store.path.as_deref().unwrap_or(Path::new("."));
+        let holder = lock_holder(&self.repo.join(store)).filter(|holder| holder.contains("(ipfrs gateway)"));
+        holder.filter(|_| self.api.is_none())
     }
 
     /// Looks for the daemon given by the flags or running on the repo.

@@ -91,7 +91,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// What is unknown is an error of other rules.
+    /// Skips unknown fields and fragments, which other rules refuse.
     fn selections(&mut self, selections: &'a SelectionSet, parent: &str) -> Result<()> {
         for selection in &selections.items {
             let directives = match &selection.node {

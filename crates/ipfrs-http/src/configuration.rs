@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ipfrs_core::{Error, Result};
-use ipfrs_node::private_file::off_workers;
+use ipfrs_node::off_workers;
 use ipfrs_rpc::kubo_config::Change;
 use serde_json::Value;
 

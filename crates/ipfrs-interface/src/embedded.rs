@@ -72,13 +72,9 @@ impl Embedded {
         &self.node
     }
 
-    /// Starts the periodic work of a daemon: it deletes unfinished uploads after `upload.expires_after_seconds`,
-    /// republishes IPNS records, and pins what clients of the pinning service API request. Must be called within the
-    /// runtime.
+    /// Starts the periodic work of a daemon; see [`Node::start_maintenance`].
     pub fn start_maintenance(&self) {
-        self.node.start_upload_expiry();
-        self.node.start_republishing();
-        self.node.start_pinning();
+        self.node.start_maintenance();
     }
 
     /// Returns a service for content: `/ipfs` and `/ipns`, and on the hosts in `[gateway.hosts]` what they have. It

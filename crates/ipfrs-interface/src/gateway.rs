@@ -143,9 +143,7 @@ impl Gateway {
             true => None,
             false => ApiFile::write(repo, &addresses)?,
         };
-        node.start_upload_expiry();
-        node.start_republishing();
-        node.start_pinning();
+        node.start_maintenance();
         lifecycle.set_ready();
         tracing::info!(?addresses, grpc = ?grpc_addresses, api = ?api_addresses, public = ?public_addresses, repo = %repo.display(), "listening");
         let ending = Ending {

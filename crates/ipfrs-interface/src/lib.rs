@@ -33,6 +33,8 @@ pub use ipfrs_core::{codec, hash::HashFunction};
 pub use ipfrs_grpc::GrpcConfig;
 pub use ipfrs_http::ApiConfig;
 pub use ipfrs_middleware::auth::{AuthConfig, Scope, read_local_token};
+/// The process that has a store open, which may be about to start or to end.
+pub use ipfrs_node::lock_holder;
 pub use ipfrs_node::{Chunker, ImportConfig, KeyFormat, KeyType, Profile, Slice, TensorFormat};
 /// Inspection of a denylist without a gateway.
 pub use ipfrs_node::{DenylistReport, check_denylists, inspect_denylist};

@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::http::HeaderValue;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::{OverTls, Protection};
-use ipfrs_node::private_file::off_workers;
+use ipfrs_node::off_workers;
 use ipfrs_stream::Encrypted;
 use parking_lot::RwLock;
 use prometheus::Registry;

@@ -237,6 +237,11 @@ impl Auth {
                 checks.metrics.count(method, Outcome::Accepted);
                 Ok(principal)
             }
+            // The credentials may be right.
+            Err(Outcome::Unavailable) => {
+                checks.metrics.count(method, Outcome::Unavailable);
+                Err(failure::refused(Outcome::Unavailable))
+            }
             Err(outcome) => {
                 let limited = checks.attempts.check(client).err();
                 checks.attempts.fail(client);

@@ -1,5 +1,7 @@
 //! Whole DAGs: export, import, statistics, links, single nodes, and the walk over everything below roots.
 
+mod dag_cbor;
+mod dag_json;
 mod export;
 #[cfg(fuzzing)]
 pub(crate) mod fuzzing;

@@ -35,6 +35,7 @@ use self::ledger::Ledger;
 pub(crate) use self::metrics::FetchedMetrics;
 pub(crate) use self::puts::Claims;
 use self::record::Heads;
+use crate::off_workers;
 
 /// Directory of the ledger's log, in the directory of the store.
 const DIRECTORY: &str = "fetched";
@@ -157,12 +158,7 @@ impl Fetched {
     /// Writes the ledger's log. If `is_durable`, also waits for the disk.
     async fn write(self: &Arc<Self>, is_durable: bool) -> Result<()> {
         let this = Arc::clone(self);
-        Self::blocking(move || this.ledger.write(is_durable)).await
-    }
-
-    async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-        let done = tokio::task::spawn_blocking(work).await;
-        done.unwrap_or_else(|e| Err(Error::internal("a task of the ledger failed").with_source(e)))
+        off_workers(move || this.ledger.write(is_durable)).await
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod add;
 mod directory_tree;
+mod keeping;
 mod local_path;
 mod options;
 mod sinks;

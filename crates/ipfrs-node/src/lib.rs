@@ -3,6 +3,7 @@
 //! A front-end parses its protocol, calls one method here and renders the result. The Node does not depend on HTTP,
 //! and front-ends do not depend on stores and codecs.
 
+mod blocking;
 mod blocks;
 mod config;
 mod content;
@@ -39,6 +40,7 @@ mod tensors;
 mod trace;
 mod uploads;
 
+pub use blocking::off_workers;
 pub use blocks::{BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, PutBlockOptions, TransactionStatus};
 pub use config::{BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, NodeConfig};
 pub use content::{
@@ -68,7 +70,7 @@ pub use ipfrs_store::{
 };
 pub use ipfrs_store::{
     DamagedPack, Disk, Durability, Engine, EpochCache, FileState, Footprint, LinkedPack, Mappings, Pin, PinMode,
-    Provenance, PutMode, Reference, ReferenceOrder, Reserve, Stats, StoreConfig, StoreEpoch, Stored,
+    Provenance, PutMode, Reference, ReferenceOrder, Reserve, Stats, StoreConfig, StoreEpoch, Stored, lock_holder,
 };
 /// Tests of a custom storage engine.
 #[cfg(feature = "testing")]

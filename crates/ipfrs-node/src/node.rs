@@ -344,6 +344,17 @@ impl Node {
         Ok(stats)
     }
 
+    /// Starts the periodic work of a daemon: it deletes unfinished uploads after `upload.expires_after_seconds`,
+    /// republishes IPNS records, and pins what clients of the pinning service API request. A node that runs a single
+    /// command leaves all of these as they are. Must be called within the runtime.
+    pub fn start_maintenance(&self) {
+        self.start_upload_expiry();
+        #[cfg(feature = "keys")]
+        self.start_republishing();
+        #[cfg(feature = "pinning")]
+        self.start_pinning();
+    }
+
     /// Waits for the turn of the current client to import, which ends when it is dropped. The wait is limited, because
     /// clients may keep uploads open as long as they like.
     pub(crate) async fn import_permit(&self) -> Result<ImportPermit> {

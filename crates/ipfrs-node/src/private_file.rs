@@ -61,7 +61,7 @@ pub fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroizing<Ve
 /// Writes a file with a secret, durably and atomically. Only its owner can read it. Blocks on the disk.
 ///
 /// # Errors
-/// The error of the file system; the file is as it was.
+/// The error of the file system. The file is as it was, or has the new content although that may not be durable.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".");
@@ -72,10 +72,12 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
         _ => {}
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&draft, path)?;
-    sync_parent(path)
+    let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&draft, path));
+    if written.is_err() {
+        // A secret must not stay there.
+        let _ = fs::remove_file(&draft);
+    }
+    written.and_then(|()| sync_parent(path))
 }
 
 /// Removes what writes to a directory that a crash ended have left, and which may be secrets. Blocks on the disk.
@@ -87,14 +89,6 @@ pub(crate) fn remove_drafts(directory: &Path) {
             let _ = fs::remove_file(path);
         }
     }
-}
-
-/// Runs work that waits for the disk on a blocking thread.
-///
-/// # Errors
-/// That of the work.
-pub async fn off_workers<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(|e| Error::internal("work on a file stopped").with_source(e))?
 }
 
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {

@@ -22,8 +22,8 @@ use rustix::fs::{FlockOperation, flock};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 
-use crate::Node;
 use crate::mutable_files::RootFile;
+use crate::{Node, off_workers};
 
 /// Name of the directory of snapshots in that of the store.
 const DIRECTORY: &str = "snapshots";
@@ -68,7 +68,7 @@ impl Node {
         let store = pack.directory().to_owned();
         let store = fs::canonicalize(&store).map_err(|e| cannot("find", &store, e))?;
         let place = store.clone();
-        let (directory, lock) = blocking(move || create(&place)).await?;
+        let (directory, lock) = off_workers(move || create(&place)).await?;
         let taken = match self.fill(&directory).await {
             // The time to claim it starts now, however long the pins took to copy.
             Ok(packs) => match lock.set_modified(SystemTime::now()) {
@@ -83,7 +83,8 @@ impl Node {
             Err(error) => {
                 // The next start removes it otherwise.
                 let _ =
-                    blocking(move || fs::remove_dir_all(&directory).map_err(|e| cannot("remove", &directory, e))).await;
+                    off_workers(move || fs::remove_dir_all(&directory).map_err(|e| cannot("remove", &directory, e)))
+                        .await;
                 Err(error)
             }
         }
@@ -100,11 +101,11 @@ impl Node {
         let ((root, packs), references) = self.inner.pins.save(directory, link).await?;
         if let Some(save) = references {
             let directory = directory.to_owned();
-            blocking(move || save(&directory)).await?;
+            off_workers(move || save(&directory)).await?;
         }
         if let Some(root) = root {
             let directory = directory.to_owned();
-            blocking(move || RootFile::new(&directory).write(&root, &[], None)).await?;
+            off_workers(move || RootFile::new(&directory).write(&root, &[], None)).await?;
         }
         Ok(packs)
     }
@@ -187,10 +188,6 @@ fn is_unused(directory: &Path, min_age: Duration) -> bool {
         }
         Err(_) => false,
     }
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.map_err(|e| Error::internal("a task of a snapshot failed").with_source(e))?
 }
 
 fn cannot(action: &str, path: &Path, error: io::Error) -> Error {

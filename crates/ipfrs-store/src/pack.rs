@@ -50,6 +50,7 @@ mod walk;
 mod writer;
 
 pub use link::LinkedPack;
+pub use lock::lock_holder;
 pub use options::PackOptions;
 pub use pack_store::PackStore;
 pub use padding::MIN_ALIGNED_BYTES;

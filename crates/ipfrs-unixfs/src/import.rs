@@ -18,7 +18,7 @@ mod writer;
 pub use chunker::Chunker;
 pub(crate) use directory::check_name;
 pub use directory::{DirectoryBuilder, entry_hash};
-pub use importer::{Entry, EntryKind, Importer};
+pub use importer::{Entry, EntryKind, Importer, MAX_GATHERING};
 pub(crate) use layout::Part;
 pub use options::{ImportOptions, Layout, Overrides, Profile};
 pub(crate) use sharding::{DirectoryBytes, basic_data};

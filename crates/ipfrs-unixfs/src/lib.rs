@@ -27,8 +27,8 @@ pub use directory_index::DirectoryIndex;
 pub use edit::{AttributeChange, CidFormat, DirectoryEdit, FileEdit, MAX_HOLE_BYTES, NewLink, Staging};
 pub use hamt::{HamtShard, ShardLink};
 pub use import::{
-    Chunker, DirectoryBuilder, DirectorySize, Entry, EntryKind, ImportOptions, Importer, Layout, Mark, Overrides,
-    Profile, Sharding, SpareBatch, entry_hash,
+    Chunker, DirectoryBuilder, DirectorySize, Entry, EntryKind, ImportOptions, Importer, Layout, MAX_GATHERING, Mark,
+    Overrides, Profile, Sharding, SpareBatch, entry_hash,
 };
 pub use ipld::{canonical_cbor, git, jose, lenient_links, link_names, links};
 pub use link_name::LinkName;
@@ -36,5 +36,5 @@ pub use list::{Entries, Place, entries, page};
 pub use node::{
     Child, DirEntry, FileNode, Node, declared_size, declared_type, decode, decode_async, is_without_sizes, part_cids,
 };
-pub use resolve::{Resolved, leads_nowhere, resolve, resolve_values, roots_before};
+pub use resolve::{Resolved, leads_nowhere, missing_target, resolve, resolve_values, roots_before};
 pub use sizes::{MAX_MEASURED_PARTS, decode_measured};

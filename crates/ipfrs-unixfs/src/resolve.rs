@@ -50,6 +50,31 @@ impl fmt::Display for NoSuchLink {
 
 impl std::error::Error for NoSuchLink {}
 
+/// The error source for a path whose last block is missing, although the path leads to it.
+#[derive(Debug)]
+struct NoTarget {
+    cid: Cid,
+    cause: Error,
+}
+
+impl fmt::Display for NoTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the last block of the path is missing")
+    }
+}
+
+impl std::error::Error for NoTarget {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// Returns the content ID that a path leads to, if [resolving](resolve) it failed only because that block is missing.
+#[must_use]
+pub fn missing_target(error: &Error) -> Option<Cid> {
+    error.source()?.downcast_ref().map(|NoTarget { cid, .. }| *cid)
+}
+
 /// Returns whether [resolving](resolve) a path failed because the path does not exist. If a block on the path is
 /// missing, it is unknown whether the path exists.
 #[must_use]
@@ -96,7 +121,14 @@ async fn resolve_as(source: &dyn BlockSource, root: &Cid, segments: &[LinkName],
     let (mut roots, mut shards) = (vec![cid], Vec::new());
     let mut rest = segments;
     let data = loop {
-        let Some(segment) = rest.first() else { break load(source, &cid).await? };
+        let Some(segment) = rest.first() else {
+            break load(source, &cid).await.map_err(|cause| match cause.kind() {
+                ErrorKind::NotFound | ErrorKind::Timeout | ErrorKind::Unavailable if !segments.is_empty() => {
+                    Error::new(cause.kind(), cause.message()).with_source(NoTarget { cid, cause })
+                }
+                _ => cause,
+            })?;
+        };
         let missing = |segment, roots: &[Cid]| {
             let cause = NoSuchLink { roots: roots.to_vec() };
             Error::not_found(format!("no link named {segment:?} under {cid}")).with_source(cause)

@@ -105,6 +105,27 @@ async fn several_nodes_are_answered_in_order_and_pinned_when_asked() {
     assert!(refused(&gateway, "pin=true", dangling).await.contains(&raw_cid(b"absent")));
 }
 
+/// The content IDs are Kubo's.
+#[tokio::test(flavor = "multi_thread")]
+async fn numbers_are_stored_and_read_as_by_kubo() {
+    let gateway = TestGateway::start().await;
+    for (options, data, stored) in [
+        ("", "-0.0", &b"\xfb\x80\0\0\0\0\0\0\0"[..]),
+        ("", "-0", b"\0"),
+        ("input-codec=dag-cbor", "\u{80}", b"\x80"),
+        ("store-codec=dag-json", "0.000001", b"0.000001"),
+        ("store-codec=dag-json", "1e21", b"1e+21"),
+        ("input-codec=json&store-codec=json", "1", b"1"),
+        ("input-codec=json&store-codec=json", "[1]", b"[\n\t1\n]\n"),
+    ] {
+        let bytes: Vec<u8> = data.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect();
+        let cid = put(&gateway, options, bytes).await;
+        assert_eq!(block(&gateway, &cid).await, stored, "{options} {data}");
+    }
+    let zero = put(&gateway, "", r#"{"a":-0.0}"#).await;
+    assert_eq!(get(&gateway, &zero).await, r#"{"a":-0.0}"#);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn dag_put_refuses_unrepresentable_values() {
     let gateway = TestGateway::start().await;
@@ -115,6 +136,7 @@ async fn dag_put_refuses_unrepresentable_values() {
         ("", r#"{"a\\":["1",18446744073709551616]}"#, "18446744073709551616 has more than 64 bits"),
         ("", "-9223372036854775809", "-9223372036854775809 has more than 64 bits"),
         ("input-codec=dag-cbor", "\u{9f}", "not dag-cbor"),
+        ("", r#"{"k":{"/":{"bytes":"AQI","x":1}}}"#, "reserves for links and bytes"),
         ("store-codec=raw", r#"{"a":1}"#, "raw can represent only bytes"),
         ("store-codec=dag-pb", r#"{"a":1}"#, "a node has no \"a\""),
         ("store-codec=dag-pb", r#"{"Links":[{}]}"#, "a link must have a Hash"),

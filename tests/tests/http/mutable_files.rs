@@ -290,6 +290,23 @@ async fn gc_accepts_copies_whose_blocks_are_missing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn listing_with_a_missing_entry_fails_as_a_whole() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("pin=false", &[("d/a", "here"), ("d/b", "gone")]).await;
+    let gone = gateway.rpc_json(&format!("resolve?arg=/ipfs/{root}/b")).await["Path"].as_str().unwrap()[6..].to_owned();
+    gateway.rpc(&format!("block/rm?arg={gone}")).send().await.unwrap();
+    run(&gateway, &format!("cp?arg=/ipfs/{root}&arg=/d")).await;
+    let offline = format!("block was not found locally (offline): ipld: could not find {gone}");
+    for command in ["files/ls?arg=/d&long=true", &format!("ls?arg={gone}&stream=true"), "files/read?arg=/d/b"] {
+        let response = gateway.rpc(command).send().await.unwrap();
+        assert_eq!(response.status(), 500, "{command}");
+        let message = rpc_failure(response).await;
+        assert!(message.contains(&offline), "{command}: {message}");
+    }
+    assert_eq!(gateway.rpc_json("files/ls?arg=/d").await["Entries"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn writers_of_different_files_run_in_parallel() {
     let gateway = TestGateway::start().await;
     let writers = (0..10).map(|n| {

@@ -113,6 +113,11 @@ async fn links_of_nodes_are_changed_and_compared() {
     let removed = patch(format!("object/patch/rm-link?arg={nested}&arg=a/b")).await;
     let diff = gateway.rpc_json(&format!("object/diff?arg={removed}&arg={nested}")).await;
     assert_eq!(diff["Changes"], json!([{ "Type": 0, "Path": "a/b", "Before": null, "After": link(&leaf) }]));
+    // Nodes with the same links may differ.
+    let zeros = vec![0; 300_000];
+    let (plain, dated) = (gateway.add("", zeros.clone()).await, gateway.add("mtime=5", zeros).await);
+    let diff = gateway.rpc_json(&format!("object/diff?arg={plain}&arg={dated}")).await;
+    assert_eq!(diff["Changes"], json!([{ "Type": 2, "Path": "", "Before": link(&plain), "After": link(&dated) }]));
     for (command, why) in [
         (format!("object/patch/rm-link?arg={nested}&arg=none"), "no link by that name"),
         (format!("object/patch/add-link?arg={empty}&arg=a/b&arg={leaf}"), "no link by that name"),

@@ -110,6 +110,8 @@ async fn upload_refuses_invalid_options_and_bodies() {
         "cid-version=0&hash=blake3",
         "pin=maybe",
         "no-such-option=1",
+        "pin=true&pin=false",
+        "filename=x&filename=y",
     ] {
         let response = upload(&gateway, query, "x").await;
         // 501 for options of other implementations that are not supported here.

@@ -28,7 +28,13 @@ pub(super) fn run(globals: &Globals, command: &GatewayCommand, out: &mut Output)
     };
     session.start_quiet_log()?;
     runtime::run(&session.config.server, async {
-        let api = session.require_daemon().await?;
+        let api = match session.require_daemon().await {
+            // It is being stopped already.
+            Err(_) if matches!(command, GatewayCommand::Stop) && session.gateway_without_listener().is_some() => {
+                return await_end(&session, out).await;
+            }
+            api => api?,
+        };
         match command {
             GatewayCommand::Stop => stop(&session, &api, out).await,
             GatewayCommand::Status { ready: true } if !api.is_ready().await? => {
@@ -124,8 +130,7 @@ async fn status(api: &Api, out: &mut Output) -> Result<()> {
 
 async fn stop(session: &Session, api: &Api, out: &mut Output) -> Result<()> {
     api.call(Request::command("shutdown")).await?;
-    let ServerConfig { shutdown_grace_seconds, .. } = session.config.server;
-    let deadline = Instant::now() + Duration::from_secs(shutdown_grace_seconds) + STOP_MARGIN;
+    let deadline = Instant::now() + grace(session);
     while is_there(session, api).await? {
         if Instant::now() > deadline {
             bail!("the gateway at {} did not stop in time: see its log", api.url());
@@ -136,6 +141,27 @@ async fn stop(session: &Session, api: &Api, out: &mut Output) -> Result<()> {
         return out.object(&json!({ "url": api.url(), "stopped": true }));
     }
     out.line(&format!("stopped {}", api.url()))
+}
+
+/// Waits until the gateway that has the repo, and accepts no more requests, has ended.
+async fn await_end(session: &Session, out: &mut Output) -> Result<()> {
+    let deadline = Instant::now() + grace(session);
+    while let Some(holder) = session.gateway_without_listener() {
+        if Instant::now() > deadline {
+            bail!("{holder} accepts no requests, and did not stop in time: see its log");
+        }
+        sleep(STOP_POLL).await;
+    }
+    if out.is_json() {
+        return out.object(&json!({ "stopped": true }));
+    }
+    out.line("stopped")
+}
+
+/// Returns the time that a daemon may take to stop.
+fn grace(session: &Session) -> Duration {
+    let ServerConfig { shutdown_grace_seconds, .. } = session.config.server;
+    Duration::from_secs(shutdown_grace_seconds) + STOP_MARGIN
 }
 
 /// Whether the daemon is still running. The daemon of this session's repo removes its URL file when it has stopped. A

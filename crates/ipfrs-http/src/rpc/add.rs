@@ -12,6 +12,7 @@ use futures::future::Either;
 use futures::{StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_middleware::RequestMemory;
 use ipfrs_node::{AddOptions, AddSession, Added, Attributes, EntryKind, Layout, LinkName, MutablePath, check_pin_name};
 use ipfrs_rpc::types::{Added as AddedLine, ImportProgress};
 use tokio::sync::Notify;
@@ -44,6 +45,12 @@ const PROGRESS_STEP_BYTES: u64 = 256 * 1024;
 /// reads.
 const MAX_WAITING_BYTES: usize = 16 * 1024 * 1024;
 
+/// Number of waiting bytes of each import that take no memory of the pool.
+const FREE_WAITING_BYTES: usize = 1024 * 1024;
+
+/// Memory of a line that waits, besides its bytes.
+const LINE_BYTES: usize = 96;
+
 /// Number of waiting bytes above which progress lines are skipped.
 const MAX_PROGRESS_BYTES: usize = 1024 * 1024;
 
@@ -63,6 +70,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
     let reporter = Reporter {
         lines: sender,
         unread: Arc::clone(&unread),
+        memory: state.memory.reservation(),
         idle_limit: state.config.idle_patience(),
         render: args.render,
         progress: args.is_set("progress"),
@@ -175,7 +183,7 @@ async fn build(session: &mut AddSession, reporter: &mut Reporter) -> Result<()> 
 /// own are created from the paths of their files.
 async fn import(session: &mut AddSession, reporter: &mut Reporter, mut parts: Parts) -> Result<()> {
     let mut has_parts = false;
-    while let Some(part) = parts.next().await? {
+    while let Some(part) = session.wait_for(parts.next()).await?? {
         has_parts = true;
         let name = part.file_name();
         let attributes = attributes::of_part(part.headers());
@@ -242,7 +250,7 @@ impl ReportedLines {
     async fn next(&mut self) -> Option<Result<Bytes>> {
         let line = self.lines.recv().await;
         if let Some(Ok(line)) = &line {
-            self.unread.bytes.fetch_sub(line.len(), Ordering::Relaxed);
+            self.unread.bytes.fetch_sub(line.len() + LINE_BYTES, Ordering::Relaxed);
             self.unread.read.notify_one();
         }
         line
@@ -253,6 +261,8 @@ impl ReportedLines {
 struct Reporter {
     lines: UnboundedSender<Result<Bytes>>,
     unread: Arc<UnreadLines>,
+    /// Memory of the output that waits.
+    memory: RequestMemory,
     /// Time for which the client may stop reading while too much output waits for it.
     idle_limit: Duration,
     render: Render,
@@ -269,17 +279,28 @@ impl Reporter {
     /// Reports files that have become durable, and waits for the client if too much output is waiting.
     async fn acknowledged(&mut self, session: &mut AddSession) -> Result<()> {
         session.acknowledged().await?.iter().try_for_each(|added| self.added(added))?;
-        while self.unread.bytes.load(Ordering::Relaxed) > MAX_WAITING_BYTES {
+        while let Some(waiting) = self.excess() {
             timeout(self.idle_limit, self.unread.read.notified()).await.map_err(|_| {
                 let seconds = self.idle_limit.as_secs();
                 let what = format!(
-                    "{MAX_WAITING_BYTES} bytes of the response wait for the client, which has read nothing for {seconds} s \
+                    "{waiting} bytes of the response wait for the client, which has read nothing for {seconds} s \
                      (gateway.upload_idle_seconds)"
                 );
                 Error::new(ErrorKind::Timeout, format!("{what}: read while sending, or use silent=true"))
             })?;
         }
         Ok(())
+    }
+
+    /// Returns the number of bytes that wait for the client, if there must not be more.
+    fn excess(&mut self) -> Option<usize> {
+        let waiting = self.unread.bytes.load(Ordering::Relaxed);
+        if waiting <= FREE_WAITING_BYTES {
+            self.memory.release();
+            return None;
+        }
+        let is_too_much = waiting > MAX_WAITING_BYTES || self.memory.grow_to(waiting).is_err();
+        is_too_much.then_some(waiting)
     }
 
     /// Reports the progress of a file, after each step of its bytes.
@@ -326,7 +347,8 @@ impl Reporter {
     }
 
     fn send(&self, line: Result<Bytes>) {
-        self.unread.bytes.fetch_add(line.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
+        let bytes = line.as_ref().map_or(0, |line| line.len() + LINE_BYTES);
+        self.unread.bytes.fetch_add(bytes, Ordering::Relaxed);
         // Fails only if the client has disconnected, in which case the import is being aborted.
         drop(self.lines.send(line));
     }

@@ -69,7 +69,7 @@ pub(super) async fn system(State(state): State<AppState>) -> CommandResult {
 
 /// Returns the virtual memory of the process, in bytes; 0 if it is not known.
 fn process_memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = status.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    pages * 4_096
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"));
+    size.and_then(|kibibytes| kibibytes.parse::<u64>().ok()).unwrap_or(0).saturating_mul(1_024)
 }

@@ -47,6 +47,10 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
                 output::line(&Listings { objects: vec![Listing { hash: path.clone(), links }] })
             })
         });
+        let mut lines = lines.boxed();
+        // An error of the first line is that of the command.
+        let first = lines.next().await.transpose()?;
+        let lines = stream::iter(first.map(Ok)).chain(lines);
         return Ok(output::objects(lines.boxed(), takes_trailers));
     }
     let mut objects = Vec::with_capacity(listings.len());

@@ -13,6 +13,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{ContentPath, FileContent, Object, ObjectKind, Span};
 
 use super::refusal::Refusal;
+use super::upload::repeated;
 use crate::access::check_root;
 use crate::body::header_text;
 use crate::compression::{Representation, Unchanging};
@@ -134,11 +135,14 @@ impl Query {
                 let parsed = value.parse();
                 parsed.map_err(|_| Error::invalid(format!("invalid {name} {value:?}: use a number of bytes")))
             };
-            match name.as_ref() {
-                "offset" => read.offset = Some(bytes()?),
-                "limit" => read.limit = Some(bytes()?),
-                "filename" if !value.is_empty() => read.filename = Some(value.into_owned()),
-                _ => {}
+            let is_repeated = match name.as_ref() {
+                "offset" => read.offset.replace(bytes()?).is_some(),
+                "limit" => read.limit.replace(bytes()?).is_some(),
+                "filename" if !value.is_empty() => read.filename.replace(value.into_owned()).is_some(),
+                _ => false,
+            };
+            if is_repeated {
+                return Err(repeated(&name));
             }
         }
         Ok(read)

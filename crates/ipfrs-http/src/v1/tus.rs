@@ -233,7 +233,11 @@ fn check_extensions(headers: &HeaderMap) -> Result<()> {
 
 /// Parses a header with a number of bytes.
 fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64> {
-    let Some(value) = headers.get(name) else { return Err(Error::invalid(format!("the header {name} is missing"))) };
+    let mut values = headers.get_all(name).into_iter();
+    let Some(value) = values.next() else { return Err(Error::invalid(format!("the header {name} is missing"))) };
+    if values.next().is_some() {
+        return Err(Error::invalid(format!("the header {name} is there twice: send it once")));
+    }
     let digits = value.to_str().ok().filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()));
     let number = digits.and_then(|digits| digits.parse().ok());
     number.ok_or_else(|| Error::invalid(format!("the header {name} is {value:?}: send a number of bytes")))

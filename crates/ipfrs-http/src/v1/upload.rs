@@ -1,5 +1,7 @@
 //! `POST /v1/stream/upload`: imports the body as a file while it is received.
 
+use std::collections::HashSet;
+
 use axum::Json;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
@@ -77,8 +79,12 @@ impl Query {
     pub(super) fn read(request: &Request) -> Result<Self, Refusal> {
         let mut options = UploadOptions::default();
         let mut operation = operation_id(request.headers())?;
+        let mut names = HashSet::new();
         for (name, value) in form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()) {
             let value = value.into_owned();
+            if !names.insert(name.clone()) {
+                return Err(repeated(&name).into());
+            }
             match name.as_ref() {
                 "filename" => options.filename = Some(value),
                 "operation_id" => operation = Some(value.parse()?),
@@ -102,6 +108,11 @@ impl Query {
         let operation = operation.map_or_else(OperationId::random, Ok)?;
         Ok(Self { options, operation })
     }
+}
+
+/// Returns the error for a parameter that is in a query several times, of which one would be ignored.
+pub(super) fn repeated(name: &str) -> Error {
+    Error::invalid(format!("{name} is in the query twice: send it once"))
 }
 
 fn flag(name: &str, value: &str) -> Result<bool> {

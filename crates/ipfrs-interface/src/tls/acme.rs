@@ -15,7 +15,8 @@ use instant_acme::{
     HttpClient, Identifier, NewAccount, NewOrder, OrderStatus, RetryPolicy,
 };
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_node::private_file::{Exposed, off_workers, read_private, write_private};
+use ipfrs_node::off_workers;
+use ipfrs_node::private_file::{Exposed, read_private, write_private};
 use parking_lot::Mutex;
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::crypto::CryptoProvider;

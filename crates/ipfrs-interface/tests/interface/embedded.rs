@@ -86,6 +86,28 @@ async fn everything_service_has_the_rpc_and_passes_shutdown_requests_on() {
 }
 
 #[tokio::test]
+async fn requested_pins_are_made_once_the_maintenance_runs() {
+    let repo = tempfile::tempdir().unwrap();
+    let embedded = Embedded::open(&config(), repo.path(), "test").await.unwrap();
+    let file = repo.path().join("hello.txt");
+    std::fs::write(&file, "hello").unwrap();
+    let add = AddOptions { unpinned: true, ..AddOptions::default() };
+    let cid = embedded.node().add_path(file, AddPathOptions::from(add)).await.unwrap().cid;
+    let address = serve(embedded.everything()).await;
+    let pin = format!("{{\"cid\":\"{cid}\"}}");
+    let post = format!("POST /pinning/v1/pins HTTP/1.1\r\nContent-Length: {}", pin.len());
+    let mut connection = TcpStream::connect(address).await.unwrap();
+    let request = format!("{post}\r\nHost: {address}\r\nConnection: close\r\n\r\n{pin}");
+    connection.write_all(request.as_bytes()).await.unwrap();
+    assert!(rest_of(connection).await.starts_with("HTTP/1.1 202"));
+    embedded.start_maintenance();
+    while !send(address, "GET /pinning/v1/pins?status=pinned HTTP/1.1").await.contains(&cid.to_string()) {
+        tokio::task::yield_now().await;
+    }
+    embedded.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn responses_end_with_an_error_after_the_store_lost_bytes() {
     let repo = tempfile::tempdir().unwrap();
     let embedded = Embedded::open(&config(), repo.path(), "test").await.unwrap();

@@ -22,8 +22,11 @@ pub(super) fn unauthenticated(text: &str) -> Error {
 /// Returns the error for credentials that are refused. It does not say more than their owner needs.
 pub(super) fn refused(outcome: Outcome) -> Error {
     unauthenticated(match outcome {
+        Outcome::Unavailable => {
+            let why = "the token cannot be verified, because the keys of its issuer are not available: try again later";
+            return Error::new(ErrorKind::Unavailable, why);
+        }
         Outcome::Expired => "the key, token or session has expired: create a new one",
-        Outcome::Unavailable => "the token cannot be verified, because the keys of its issuer are not available",
         _ => "the key or token is not valid here: it is unknown or revoked, or from another issuer",
     })
 }

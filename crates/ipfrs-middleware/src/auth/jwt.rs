@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ipfrs_core::hash::sha2_256;
 use ipfrs_core::{Cid, Error, Result, parse_cid};
-use ipfrs_node::private_file::off_workers;
+use ipfrs_node::off_workers;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use parking_lot::RwLock;
@@ -176,8 +176,14 @@ impl JwtVerifier {
 
     /// Reads the keys again, unless another request has just done so.
     async fn read_again(&self, kid: &str, max_age: Duration) {
-        // A source that does not respond delays one request, and not a queue of them.
-        let Ok(mut last) = self.reading.try_lock() else { return };
+        let (age, is_known) = self.state(kid);
+        // A source that does not respond delays tokens with known keys one by one. Others wait for the reading that is
+        // in progress, which may bring their key, and do not begin another one.
+        let mut last = match self.reading.try_lock() {
+            Ok(last) => last,
+            Err(_) if is_known && age.is_some_and(|age| age <= MAX_AGE) => return,
+            Err(_) => self.reading.lock().await,
+        };
         let (age, is_known) = self.state(kid);
         // A source that does not respond must not delay every token whose key is known.
         let pause = if is_known { max_age } else { MIN_PAUSE };

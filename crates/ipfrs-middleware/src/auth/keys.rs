@@ -13,7 +13,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, parse_cid, timestamp};
 use ipfrs_node::Node;
-use ipfrs_node::private_file::{Exposed, MAX_FILE_BYTES, off_workers, read_private, write_private};
+use ipfrs_node::off_workers;
+use ipfrs_node::private_file::{Exposed, MAX_FILE_BYTES, read_private, write_private};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -183,8 +184,18 @@ impl Keys {
         if self.loaded.read().is_some() {
             return Ok(());
         }
+        let loaded = match self.read().await? {
+            Some(loaded) => loaded,
+            None => Loaded::of(KeyFile { hash_key: random_text()?, keys: Vec::new() })?,
+        };
+        self.loaded.write().get_or_insert(loaded);
+        Ok(())
+    }
+
+    /// Reads the file. Returns `None` if there is none.
+    async fn read(&self) -> Result<Option<Loaded>> {
         let path = self.path();
-        let loaded = off_workers(move || {
+        off_workers(move || {
             let Some(bytes) = read_private(&path, Exposed::Refuse)? else { return Ok(None) };
             let damaged = |why: String| {
                 Error::corrupt(format!(
@@ -195,13 +206,7 @@ impl Keys {
             let file: KeyFile = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
             Loaded::of(file).map(Some).map_err(|e| damaged(e.to_string()))
         })
-        .await?;
-        let loaded = match loaded {
-            Some(loaded) => loaded,
-            None => Loaded::of(KeyFile { hash_key: random_text()?, keys: Vec::new() })?,
-        };
-        self.loaded.write().get_or_insert(loaded);
-        Ok(())
+        .await
     }
 
     /// Returns the principal with this token. A comparison takes the same time wherever the token is wrong.
@@ -294,7 +299,7 @@ impl Keys {
             return Err(Error::new(ErrorKind::Conflict, text));
         }
         let path = self.path();
-        off_workers(move || {
+        let written = off_workers(move || {
             let written = path
                 .parent()
                 .map_or(Ok(()), |directory| fs::DirBuilder::new().recursive(true).mode(0o700).create(directory));
@@ -302,7 +307,14 @@ impl Keys {
                 .and_then(|()| write_private(&path, &bytes))
                 .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), e))
         })
-        .await?;
+        .await;
+        if let Err(error) = written {
+            // The file may have been replaced although the change failed, and it is what a restart reads.
+            if let Ok(Some(read)) = self.read().await {
+                *self.loaded.write() = Some(read);
+            }
+            return Err(error);
+        }
         *self.loaded.write() = Some(changed);
         Ok(outcome)
     }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::Node;
-use ipfrs_node::private_file::{Exposed, off_workers, read_private, write_private};
+use ipfrs_node::off_workers;
+use ipfrs_node::private_file::{Exposed, read_private, write_private};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 

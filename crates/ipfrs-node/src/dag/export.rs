@@ -7,6 +7,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_stream::{DagWalk, Part, Visited, car};
+use ipfrs_unixfs::missing_target;
 
 use crate::dag::{Leaves, Reachable};
 use crate::metrics::Active;
@@ -130,8 +131,11 @@ impl Node {
         if path.segments().is_empty() {
             return Ok(DagPath { cid: *path.root(), remainder: Vec::new() });
         }
-        let object = self.resolve_for(path, Part::Block).await?;
-        Ok(DagPath { cid: object.cid, remainder: object.resolved.remainder.clone() })
+        match self.resolve_for(path, Part::Block).await {
+            Ok(object) => Ok(DagPath { cid: object.cid, remainder: object.resolved.remainder.clone() }),
+            // As in Kubo, that block itself is not needed.
+            Err(error) => missing_target(&error).map(|cid| DagPath { cid, remainder: Vec::new() }).ok_or(error),
+        }
     }
 
     /// Prepares to count the blocks below the targets of `paths`.

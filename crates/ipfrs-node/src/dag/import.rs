@@ -1,6 +1,7 @@
 //! Imports of DAGs from CARs.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,8 +10,9 @@ use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Error, Result};
 use ipfrs_store::{PutMode, RESERVED_CODEC};
 use ipfrs_stream::car::{CarLimits, CarReader};
-use ipfrs_unixfs::SpareBatch;
+use ipfrs_unixfs::{MAX_GATHERING, SpareBatch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::Instrument;
 
 use crate::gc::RenewedLease;
@@ -114,8 +116,19 @@ impl DagImport {
         if self.roots.len() > MAX_ROOTS {
             return Err(Error::too_large(format!("an import has at most {MAX_ROOTS} roots: split it")));
         }
-        while let Some(block) = reader.next().await {
-            let block = block?;
+        loop {
+            let next = {
+                let mut next = pin!(reader.next());
+                match timeout(MAX_GATHERING, &mut next).await {
+                    Ok(next) => next,
+                    // A slow client must not keep the batch in memory.
+                    Err(_) => {
+                        self.send().await?;
+                        next.await
+                    }
+                }
+            };
+            let Some(block) = next.transpose()? else { break };
             // A pack of another store has sections that are no content.
             if block.cid().codec() == RESERVED_CODEC {
                 continue;

@@ -1,18 +1,17 @@
 //! DAG nodes as values of the IPLD data model (<https://ipld.io/docs/data-model/>), converted between codecs.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
-use ipfrs_core::limits::MAX_BLOCK_NESTING;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 use ipfrs_unixfs::{LinkName, canonical_cbor, dag_pb, git, jose};
 use ipld_core::cid::Cid as LinkCid;
 use ipld_core::ipld::Ipld;
-use serde_ipld_dagcbor::DecodeError;
 
-use super::plain::Plain;
+use super::dag_cbor::Tree;
+use super::plain::{Plain, numbers};
+use super::{dag_cbor, dag_json};
 use crate::{BlockFormat, ContentPath, DagPath, Node, PutBlock, PutBlockOptions};
 
 /// Upper bound of the memory of a decoded value per byte of its block. A list of small numbers is the worst case.
@@ -148,7 +147,8 @@ pub(super) fn convert(from: u64, data: &Bytes, to: u64) -> Result<Bytes, Convers
 }
 
 fn decode_plain_cbor(data: &Bytes) -> Result<Plain> {
-    Plain::from_cbor(&canonical_cbor(data).map_err(|e| Error::new(e.kind(), format!("it is not cbor: {e}")))?)
+    let tree = canonical_cbor(data).and_then(|canonical| dag_cbor::decode(&canonical));
+    tree.and_then(Plain::from_cbor).map_err(|e| is_not("cbor", &e))
 }
 
 pub(super) fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
@@ -163,14 +163,12 @@ pub(super) fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
         codec::GIT_RAW => git::decode(data).map_err(|e| is_not("git-raw", &e)),
         codec::DAG_JOSE => jose::decode(data).map_err(|e| is_not("dag-jose", &e)),
         codec::DAG_CBOR => {
-            // The parser is stricter than Kubo in some respects and more lenient in others.
-            let canonical = canonical_cbor(data).map_err(|e| is_not("dag-cbor", &e))?;
-            serde_ipld_dagcbor::from_slice(&canonical).map_err(not_cbor)
+            let tree = canonical_cbor(data).and_then(|canonical| dag_cbor::decode(&canonical));
+            tree.map(Tree::into_ipld).map_err(|e| is_not("dag-cbor", &e))
         }
         codec::DAG_JSON => {
             check_integers(data)?;
-            serde_ipld_dagjson::from_slice(data)
-                .map_err(|e| Error::invalid(format!("it is not dag-json: {e}")).with_source(e))
+            dag_json::decode(data).map_err(|e| is_not("dag-json", &e))
         }
         other => Err(unsupported(other)),
     }
@@ -183,57 +181,9 @@ fn is_not(codec: &str, error: &Error) -> Error {
     }
 }
 
-/// Converts the parser's error to a readable message.
-fn not_cbor(error: DecodeError<Infallible>) -> Error {
-    let why = match error {
-        DecodeError::DepthOverflow { .. } => {
-            let message = format!(
-                "its lists and maps are nested more than {MAX_BLOCK_NESTING} levels deep, the maximum for one block"
-            );
-            return Error::too_large(message).with_source(error);
-        }
-        DecodeError::Eof { .. } | DecodeError::RequireLength { .. } => "it is truncated".to_owned(),
-        DecodeError::TrailingData => "bytes follow its value".to_owned(),
-        DecodeError::IndefiniteSize => "it has a value of indefinite length".to_owned(),
-        DecodeError::NonMinimal { .. } => "a number is not in its shortest form".to_owned(),
-        DecodeError::UnorderedKey => "the keys of a map are out of order or repeated".to_owned(),
-        DecodeError::RequireUtf8 { .. } => "a text is not UTF-8".to_owned(),
-        DecodeError::Mismatch { found, .. } | DecodeError::Unsupported { found, .. } => {
-            format!("the byte 0x{found:02x} cannot begin a value at its position")
-        }
-        ref other => other.to_string(),
-    };
-    Error::invalid(format!("it is not dag-cbor: {why}")).with_source(error)
-}
-
 /// Rejects JSON integers of more than 64 bits, which the parser would round to floating-point numbers.
 fn check_integers(json: &[u8]) -> Result<()> {
-    let mut rest = json;
-    while let Some((first, behind)) = rest.split_first() {
-        let len = match first {
-            b'"' => text_len(behind) + 1,
-            b'-' | b'0'..=b'9' => {
-                let is_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
-                let len = rest.iter().take_while(|byte| is_number(byte)).count();
-                check_integer(&rest[..len])?;
-                len
-            }
-            _ => 1,
-        };
-        rest = &rest[len.min(rest.len())..];
-    }
-    Ok(())
-}
-
-/// Returns the length of a JSON string after its opening quotation mark, including the closing one.
-fn text_len(text: &[u8]) -> usize {
-    let mut is_escaped = false;
-    let end = text.iter().position(|byte| {
-        let is_end = *byte == b'"' && !is_escaped;
-        is_escaped = *byte == b'\\' && !is_escaped;
-        is_end
-    });
-    end.map_or(text.len(), |end| end + 1)
+    numbers(json).try_for_each(|number| check_integer(&json[number]))
 }
 
 fn check_integer(number: &[u8]) -> Result<()> {
@@ -253,34 +203,15 @@ fn encode(to: u64, value: &Ipld) -> Result<Bytes> {
         (codec::DAG_PB, value) => encode_dag_pb(value),
         (codec::GIT_RAW, value) => git::encode(value).map(Bytes::from),
         (codec::DAG_JOSE, value) => jose::encode(value).map(Bytes::from),
-        (codec::DAG_CBOR, value) => serde_ipld_dagcbor::to_vec(value)
+        (codec::DAG_CBOR, value) => dag_cbor::encode(value)
             .map(Bytes::from)
-            .map_err(|e| Error::invalid(format!("dag-cbor cannot represent it: {e}")).with_source(e)),
-        (codec::DAG_JSON, value) => encode_dag_json(value),
+            .map_err(|e| Error::new(e.kind(), format!("dag-cbor cannot represent it: {e}"))),
+        (codec::DAG_JSON, value) => {
+            dag_json::encode(value).map_err(|e| Error::new(e.kind(), format!("dag-json cannot represent it: {e}")))
+        }
         (codec::JSON, value) => Plain::from_ipld(value.clone(), "json")?.to_json(),
         (codec::CBOR, value) => Plain::from_ipld(value.clone(), "cbor")?.to_cbor(),
         (other, _) => Err(unsupported(other)),
-    }
-}
-
-/// Encodes dag-json. It reserves maps with the key `/` for links and bytes, and could not be read back as the same value
-/// (<https://ipld.io/specs/codecs/dag-json/spec/#reserved-namespace>).
-fn encode_dag_json(value: &Ipld) -> Result<Bytes> {
-    let json = serde_ipld_dagjson::to_vec(value)
-        .map_err(|e| Error::invalid(format!("dag-json cannot represent it: {e}")).with_source(e))?;
-    if has_slash_key(value) && serde_ipld_dagjson::from_slice(&json).ok().as_ref() != Some(value) {
-        let message =
-            "dag-json cannot represent it: a map has the key \"/\", which dag-json reserves for links and bytes";
-        return Err(Error::invalid(message));
-    }
-    Ok(json.into())
-}
-
-fn has_slash_key(value: &Ipld) -> bool {
-    match value {
-        Ipld::Map(map) => map.contains_key("/") || map.values().any(has_slash_key),
-        Ipld::List(list) => list.iter().any(has_slash_key),
-        _ => false,
     }
 }
 

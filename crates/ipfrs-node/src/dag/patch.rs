@@ -257,6 +257,12 @@ impl Diff<'_> {
                 );
                 return Err(Error::too_large(why));
             }
+            let changed = LinkDifference {
+                kind: DifferenceKind::Changed,
+                path: path.clone(),
+                before: Some(before.0),
+                after: Some(after.0),
+            };
             let links = |(cid, block): &(Cid, Bytes)| match cid.codec() {
                 codec::DAG_PB => dag_pb::decode(block).map(|node| Some(node.links)),
                 _ => Ok(None),
@@ -264,11 +270,15 @@ impl Diff<'_> {
             let (mut old, mut new) = match (links(&before)?, links(&after)?) {
                 (Some(old), Some(new)) if !(old.is_empty() && new.is_empty()) => (old, new),
                 _ => {
-                    let (before, after) = (Some(before.0), Some(after.0));
-                    self.differences.push(LinkDifference { kind: DifferenceKind::Changed, path, before, after });
+                    self.differences.push(changed);
                     return Ok(());
                 }
             };
+            // They differ in what is besides the links.
+            if old == new {
+                self.differences.push(changed);
+                return Ok(());
+            }
             for link in old.clone() {
                 let Some(other) = new.iter().find(|other| other.name == link.name).cloned() else { continue };
                 old.retain(|kept| kept.name != link.name);

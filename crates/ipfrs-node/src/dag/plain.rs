@@ -1,14 +1,18 @@
 //! The codecs json and cbor: values without links and bytes. Unlike dag-json and dag-cbor they keep the order of the
 //! keys of a map.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt;
+use std::ops::Range;
+use std::{fmt, iter};
 
 use bytes::Bytes;
 use ipfrs_core::{Error, Result};
 use ipld_core::ipld::Ipld;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+
+use super::dag_cbor::{Tree, put_float, put_head, put_integer, put_text};
 
 /// A value without links and bytes.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,31 +28,48 @@ pub(super) enum Plain {
 }
 
 impl Plain {
-    /// Decodes JSON.
+    /// Decodes JSON. The integer `-0` is 0, as in Kubo; the parser would make it a floating-point number.
     pub(super) fn from_json(json: &[u8]) -> Result<Self> {
-        serde_json::from_slice(json).map_err(|e| Error::invalid(format!("it is not json: {e}")))
+        let mut json = Cow::Borrowed(json);
+        let zeros: Vec<_> = numbers(&json).filter(|number| json[number.clone()] == *b"-0").collect();
+        for zero in zeros {
+            json.to_mut()[zero.start] = b' ';
+        }
+        serde_json::from_slice(&json).map_err(|e| Error::invalid(format!("it is not json: {e}")))
     }
 
-    /// Decodes CBOR in canonical form.
-    pub(super) fn from_cbor(cbor: &[u8]) -> Result<Self> {
-        serde_ipld_dagcbor::from_slice(cbor).map_err(|e| Error::invalid(format!("it is not cbor: {e}")))
+    /// Takes over what was decoded from CBOR.
+    ///
+    /// # Errors
+    /// If it contains links or bytes.
+    pub(super) fn from_cbor(tree: Tree) -> Result<Self> {
+        Ok(match tree {
+            Tree::Leaf(value) => Self::from_ipld(value, "cbor")?,
+            Tree::List(list) => Self::List(list.into_iter().map(Self::from_cbor).collect::<Result<_>>()?),
+            Tree::Map(map) => {
+                let entry = |(key, value)| Ok((key, Self::from_cbor(value)?));
+                Self::Map(map.into_iter().map(entry).collect::<Result<_>>()?)
+            }
+        })
     }
 
-    /// Encodes JSON as Kubo does, with tabs and a line end.
+    /// Encodes JSON as Kubo does, with tabs, and a line end after a list or a map.
     pub(super) fn to_json(&self) -> Result<Bytes> {
         let mut json = Vec::new();
         let formatter = serde_json::ser::PrettyFormatter::with_indent(b"\t");
         let mut serializer = serde_json::Serializer::with_formatter(&mut json, formatter);
         let failed = |e| Error::invalid(format!("json cannot represent it: {e}"));
         self.serialize(&mut serializer).map_err(failed)?;
-        json.push(b'\n');
+        if matches!(self, Self::List(_) | Self::Map(_)) {
+            json.push(b'\n');
+        }
         Ok(json.into())
     }
 
     /// Encodes CBOR.
     pub(super) fn to_cbor(&self) -> Result<Bytes> {
         let mut cbor = Vec::new();
-        put_cbor(&mut cbor, self)?;
+        put_cbor(&mut cbor, self).map_err(|e| Error::new(e.kind(), format!("cbor cannot represent it: {e}")))?;
         Ok(cbor.into())
     }
 
@@ -90,22 +111,44 @@ impl Plain {
     }
 }
 
+/// Returns the places of the numbers in a JSON document.
+pub(super) fn numbers(json: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut at = 0;
+    iter::from_fn(move || {
+        while let Some(first) = json.get(at) {
+            let start = at;
+            match first {
+                b'"' => at += text_len(&json[at + 1..]) + 1,
+                b'-' | b'0'..=b'9' => {
+                    let is_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+                    at += json[at..].iter().take_while(|byte| is_number(byte)).count();
+                    return Some(start..at);
+                }
+                _ => at += 1,
+            }
+        }
+        None
+    })
+}
+
+/// Returns the length of a JSON string after its opening quotation mark, including the closing one.
+fn text_len(text: &[u8]) -> usize {
+    let mut is_escaped = false;
+    let end = text.iter().position(|byte| {
+        let is_end = *byte == b'"' && !is_escaped;
+        is_escaped = *byte == b'\\' && !is_escaped;
+        is_end
+    });
+    end.map_or(text.len(), |end| end + 1)
+}
+
 /// Appends a value in the shortest form of each number, with the keys in their order.
 fn put_cbor(out: &mut Vec<u8>, value: &Plain) -> Result<()> {
     match value {
         Plain::Null => out.push(0xf6),
         Plain::Bool(value) => out.push(if *value { 0xf5 } else { 0xf4 }),
-        Plain::Integer(value) => {
-            let too_large = |_| Error::invalid("cbor cannot represent it: an integer has more than 64 bits");
-            match *value >= 0 {
-                true => put_head(out, 0, u64::try_from(*value).map_err(too_large)?),
-                false => put_head(out, 0x20, u64::try_from(-1 - *value).map_err(too_large)?),
-            }
-        }
-        Plain::Float(value) => {
-            out.push(0xfb);
-            out.extend_from_slice(&value.to_be_bytes());
-        }
+        Plain::Integer(value) => put_integer(out, *value)?,
+        Plain::Float(value) => put_float(out, *value)?,
         Plain::Text(text) => put_text(out, text),
         Plain::List(list) => {
             put_head(out, 0x80, list.len() as u64);
@@ -120,31 +163,6 @@ fn put_cbor(out: &mut Vec<u8>, value: &Plain) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn put_text(out: &mut Vec<u8>, text: &str) {
-    put_head(out, 0x60, text.len() as u64);
-    out.extend_from_slice(text.as_bytes());
-}
-
-/// Appends the head of an item: its major type, and a number.
-fn put_head(out: &mut Vec<u8>, major: u8, number: u64) {
-    match number {
-        0..24 => out.push(major | number as u8),
-        24..0x100 => out.extend_from_slice(&[major | 24, number as u8]),
-        0x100..0x1_0000 => {
-            out.push(major | 25);
-            out.extend_from_slice(&(number as u16).to_be_bytes());
-        }
-        0x1_0000..0x1_0000_0000 => {
-            out.push(major | 26);
-            out.extend_from_slice(&(number as u32).to_be_bytes());
-        }
-        _ => {
-            out.push(major | 27);
-            out.extend_from_slice(&number.to_be_bytes());
-        }
-    }
 }
 
 impl Serialize for Plain {
@@ -249,7 +267,10 @@ mod tests {
         let json = r#"{"b": [1, -300, 70000, 2.5, null, true], "a": {"/": "text"}}"#;
         let value = Plain::from_json(json.as_bytes()).unwrap();
         let pretty = value.to_json().unwrap();
-        assert!(pretty.starts_with(b"{\n\t\"b\": [\n\t\t1,"), "{pretty:?}");
+        assert!(pretty.starts_with(b"{\n\t\"b\": [\n\t\t1,") && pretty.ends_with(b"}\n"), "{pretty:?}");
+        assert_eq!(Plain::from_json(b"1").unwrap().to_json().unwrap(), "1");
+        let zeros = Plain::from_json(b"[-0, -0.0, \"-0\"]").unwrap();
+        assert_eq!(zeros, Plain::List(vec![Plain::Integer(0), Plain::Float(-0.0), Plain::Text("-0".to_owned())]));
         assert_eq!(Plain::from_json(&pretty).unwrap(), value);
         let cbor = value.to_cbor().unwrap();
         assert_eq!(cbor[..8], *b"\xa2\x61b\x86\x01\x39\x01\x2b");

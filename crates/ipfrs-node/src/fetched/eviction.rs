@@ -16,6 +16,7 @@ use super::record::Heads;
 use super::{Fetched, FetchedHeads};
 use crate::gc::Protection;
 use crate::node_store::NodeStore;
+use crate::off_workers;
 
 /// Number of blocks that are deleted together. A user's put waits at most for one batch.
 const BATCH_BLOCKS: usize = 1_024;
@@ -199,7 +200,7 @@ impl Eviction {
         }
         let fetched = Arc::clone(&self.fetched);
         let mut passed = *heads;
-        *heads = Fetched::blocking(move || {
+        *heads = off_workers(move || {
             fetched.ledger.rewrite_if_stale(&mut passed)?;
             Ok(passed)
         })
@@ -215,7 +216,7 @@ impl Eviction {
             // If too many touches were recorded, every block is spared.
             self.protection.check()?;
             let (fetched, capacity, mut passed) = (Arc::clone(&self.fetched), budget.capacity, *heads);
-            let selected = Fetched::blocking(move || {
+            let selected = off_workers(move || {
                 let victims = fetched.ledger.select(&mut passed, capacity, target, BATCH_BLOCKS)?;
                 Ok((victims, passed))
             });
@@ -227,7 +228,7 @@ impl Eviction {
             let deleted: Vec<_> = deleted.collect();
             let fetched = Arc::clone(&self.fetched);
             let mut passed = *heads;
-            let settled = Fetched::blocking(move || {
+            let settled = off_workers(move || {
                 let settled = fetched.ledger.settle(&mut passed, capacity, &fates);
                 Ok((passed, settled))
             });

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,10 +12,12 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::Pin;
-use ipfrs_unixfs::{Attributes, Entry, ImportOptions, Importer, Mark, Overrides};
+use ipfrs_unixfs::{Attributes, Entry, ImportOptions, Importer, MAX_GATHERING, Mark, Overrides};
 use prometheus::IntCounter;
+use tokio::time::timeout;
 
 use super::directory_tree::Tree;
+use super::keeping::Keeping;
 use super::sinks::{Counted, sink};
 use crate::content::segments;
 use crate::gc::RenewedLease;
@@ -30,6 +33,10 @@ const MAX_PATH_BYTES: usize = 4_096;
 /// Maximum number of files, symlinks and directories in one import. A temporary file holds their names until the
 /// import ends, at about 150 bytes per name.
 const MAX_ENTRIES: usize = 100_000_000;
+
+/// Maximum length of the names of entries whose blocks are gathered, in bytes. The blocks of small files may take less
+/// memory than their names.
+const MAX_GATHERED_NAME_BYTES: usize = 256 * 1024;
 
 /// One import. Files are returned as [`Added`] once their blocks are durable. Directories are built after all files
 /// and returned when the import is [finished](Self::finish). Entries that are in no directory of the import are
@@ -55,6 +62,8 @@ pub struct AddSession {
     unnamed: bool,
     entries: usize,
     waiting: VecDeque<(Mark, Added)>,
+    /// Bytes of the names of entries whose blocks are being gathered.
+    gathered_name_bytes: usize,
     /// First name in the path of the latest part.
     last_root: Vec<u8>,
     /// Whether there are directories besides that of the whole import.
@@ -72,25 +81,6 @@ pub struct AddSession {
     lease: Arc<RenewedLease>,
     _active: Active,
     _import_permit: ImportPermit,
-}
-
-/// Rules for the mode and modification time of imported entries.
-#[derive(Debug, Clone, Copy)]
-struct Keeping {
-    given: Attributes,
-    preserve_mode: bool,
-    preserve_mtime: bool,
-}
-
-impl Keeping {
-    /// Returns the attributes to store for an entry that the client sent with `own`. As in Kubo, those that are given
-    /// for all entries take precedence.
-    fn of(self, own: Attributes) -> Attributes {
-        Attributes {
-            mode: self.given.mode.or(own.mode.filter(|_| self.preserve_mode)),
-            mtime: self.given.mtime.or(own.mtime.filter(|_| self.preserve_mtime)),
-        }
-    }
 }
 
 impl Node {
@@ -148,6 +138,7 @@ impl Node {
             unnamed: false,
             entries: 0,
             waiting: VecDeque::new(),
+            gathered_name_bytes: 0,
             last_root: Vec::new(),
             has_directories: false,
             held: None,
@@ -317,6 +308,20 @@ impl AddSession {
         self.tree.directory(&names, attributes).await
     }
 
+    /// Waits for the next part of the import. After a while, stores what was gathered of earlier ones, so that a slow
+    /// client does not keep it in memory.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn wait_for<T>(&mut self, part: impl Future<Output = T> + Send) -> Result<T> {
+        let mut part = pin!(part);
+        if let Ok(part) = timeout(MAX_GATHERING, &mut part).await {
+            return Ok(part);
+        }
+        self.importer.pass_on().await?;
+        Ok(part.await)
+    }
+
     /// Returns the entries whose blocks, and pins if they have their own, have become durable since the last call.
     ///
     /// # Errors
@@ -470,9 +475,14 @@ impl AddSession {
         if self.wrap || names.len() > 1 {
             self.tree.place(names, &entry).await?;
         }
-        let kind = entry.kind;
-        let added = Added { name: names.join(&b'/').into(), cid: entry.cid, size: entry.tsize, kind, attributes };
+        let (kind, name) = (entry.kind, names.join(&b'/'));
+        self.gathered_name_bytes += name.len();
+        let added = Added { name: name.into(), cid: entry.cid, size: entry.tsize, kind, attributes };
         self.waiting.push_back((self.importer.mark(), added));
+        if self.gathered_name_bytes > MAX_GATHERED_NAME_BYTES {
+            self.gathered_name_bytes = 0;
+            self.importer.pass_on().await?;
+        }
         Ok(())
     }
 }

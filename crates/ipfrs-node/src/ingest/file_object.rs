@@ -9,10 +9,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
-use tokio::task::spawn_blocking;
+use tokio::runtime::Handle;
 
 use super::files_directory::FilesDirectory;
 use super::{IngestName, exists};
+use crate::off_workers;
 
 /// Free bytes that stay on the disk, so that gc and deletions can run.
 const KEEP_FREE_BYTES: u64 = 64 * 1024 * 1024;
@@ -33,7 +34,7 @@ impl FileObject {
     /// Opens the file. Returns its length too.
     pub(super) async fn open(directory: &FilesDirectory, name: &IngestName, append: bool) -> Result<(Self, u64)> {
         let (directory, name) = (directory.clone(), name.clone());
-        in_background(move || {
+        off_workers(move || {
             directory.create()?;
             directory.reserve(0)?;
             let path = directory.path().join(name.as_str());
@@ -62,7 +63,7 @@ impl FileObject {
     /// Appends messages of `added` bytes. If that fails, the file keeps its length.
     pub(super) async fn append(&mut self, messages: Vec<Bytes>, added: u64) -> Result<()> {
         let (directory, path, file) = (self.directory.clone(), self.path.clone(), self.file.clone());
-        in_background(move || {
+        off_workers(move || {
             directory.reserve(added)?;
             let mut file = file.lock();
             let written = check_free_space(&directory, added).and_then(|()| {
@@ -82,7 +83,7 @@ impl FileObject {
     /// Makes the file durable.
     pub(super) async fn commit(&mut self) -> Result<()> {
         let (path, file) = (self.path.clone(), self.file.clone());
-        in_background(move || {
+        off_workers(move || {
             let cannot = |e| Error::io(format_args!("cannot sync {}", path.display()), e);
             let file = file.lock();
             file.sync_data().map_err(cannot)?;
@@ -98,12 +99,22 @@ impl FileObject {
 }
 
 impl Drop for FileObject {
+    /// Removes an object of which nothing was acknowledged, so that it does not keep its name from the next attempt.
     fn drop(&mut self) {
-        // An object of which nothing was acknowledged must not keep its name from the next attempt.
-        let Ok(metadata) = self.file.lock().metadata() else { return };
-        let is_there = || fs::symlink_metadata(&*self.path).is_ok_and(|found| found.ino() == metadata.ino());
-        if self.is_draft && metadata.len() == 0 && is_there() {
-            let _ = fs::remove_file(&*self.path);
+        if !self.is_draft {
+            return;
+        }
+        let (path, file) = (self.path.clone(), self.file.clone());
+        let remove = move || {
+            let Ok(metadata) = file.lock().metadata() else { return };
+            let is_there = || fs::symlink_metadata(&*path).is_ok_and(|found| found.ino() == metadata.ino());
+            if metadata.len() == 0 && is_there() {
+                let _ = fs::remove_file(&*path);
+            }
+        };
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+            Err(_) => remove(),
         }
     }
 }
@@ -133,9 +144,4 @@ fn write_all(file: &mut File, messages: &[Bytes]) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-async fn in_background<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let done = spawn_blocking(work).await;
-    done.map_err(|e| Error::internal("a task that writes a file failed").with_source(e))?
 }

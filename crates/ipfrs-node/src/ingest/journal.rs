@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use ipfrs_core::{Error, Result};
-use tokio::task::spawn_blocking;
+
+use crate::off_workers;
 
 /// Length of the file, in bytes.
 const JOURNAL_BYTES: usize = 1024 * 1024;
@@ -44,13 +45,12 @@ impl Journal {
     /// Creates an empty journal durably.
     pub(super) async fn create(path: PathBuf) -> Result<Self> {
         let path: Arc<Path> = path.into();
-        let created = path.clone();
-        let file = in_background(&path, "create", move || {
+        let file = in_background(&path, "create", |path| {
             let mut options = OpenOptions::new();
-            let file = options.write(true).create(true).truncate(true).mode(0o600).open(&created)?;
+            let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
             file.write_all_at(&vec![0; JOURNAL_BYTES], 0)?;
             file.sync_all()?;
-            if let Some(dir) = created.parent() {
+            if let Some(dir) = path.parent() {
                 File::open(dir)?.sync_all()?;
             }
             Ok(file)
@@ -72,7 +72,7 @@ impl Journal {
         record.put_u64_le(offset);
         record.put_slice(bytes);
         let (file, position, len) = (self.file.clone(), self.position as u64, record.len());
-        in_background(&self.path, "write", move || {
+        in_background(&self.path, "write", move |_| {
             file.write_all_at(&record, position)?;
             file.sync_data()
         })
@@ -87,9 +87,9 @@ impl Journal {
     }
 
     /// Removes the journal, because the tree has all bytes.
-    pub(super) fn remove(&self) {
+    pub(super) async fn remove(&self) {
         // A journal that stays is found to be obsolete later.
-        let _ = fs::remove_file(&self.path);
+        let _ = in_background(&self.path, "remove", |path| fs::remove_file(path)).await;
     }
 }
 
@@ -127,14 +127,14 @@ fn checksum(offset: u64, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-async fn in_background<T: Send + 'static>(
-    path: &Arc<Path>,
+/// Does something with the file at `path`, off the workers. `what` names it in errors.
+pub(super) async fn in_background<T: Send + 'static>(
+    path: &Path,
     what: &'static str,
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    work: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
-    let done = spawn_blocking(work).await;
-    let done = done.map_err(|e| Error::internal("a task that writes a journal failed").with_source(e))?;
-    done.map_err(|e| Error::io(format_args!("cannot {what} {}", path.display()), e))
+    let path = path.to_owned();
+    off_workers(move || work(&path).map_err(|e| Error::io(format_args!("cannot {what} {}", path.display()), e))).await
 }
 
 #[cfg(test)]

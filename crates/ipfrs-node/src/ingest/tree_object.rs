@@ -8,10 +8,9 @@ use std::path::{Path, PathBuf};
 use bytes::{Bytes, BytesMut};
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_unixfs::{Chunker, FileEdit};
-use tokio::task::spawn_blocking;
 use tokio::time::{Duration, Instant};
 
-use super::journal::{self, Journal};
+use super::journal::{self, Journal, in_background};
 use super::{DIRECTORY, IngestName, exists};
 use crate::Node;
 use crate::durable_directory::DurableDirectory;
@@ -148,7 +147,7 @@ impl TreeObject {
         let replaced = self.node.replace_appended(&self.path, &mut self.file, link, blocks).await;
         if replaced.as_ref().is_err_and(|e| e.kind() == ErrorKind::Conflict) {
             // Its bytes belong to a file that is gone.
-            self.journal.remove();
+            self.journal.remove().await;
         }
         replaced?;
         self.journal.reset();
@@ -170,7 +169,7 @@ impl TreeObject {
     /// Makes the file durable in the tree and removes the journal. Returns the content ID.
     pub(super) async fn finish(&mut self) -> Result<Cid> {
         self.settle().await?;
-        self.journal.remove();
+        self.journal.remove().await;
         Ok(*self.file.cid())
     }
 }
@@ -183,9 +182,7 @@ fn path_of(name: &IngestName) -> Result<MutablePath> {
 async fn journals(node: &Node) -> Result<PathBuf> {
     let directory = DurableDirectory::new(node.repo().join(JOURNALS), 0o700);
     let path = directory.path().to_owned();
-    let done = spawn_blocking(move || directory.ensure()).await;
-    let done = done.map_err(|e| Error::internal("a task that creates a directory failed").with_source(e))?;
-    done.map_err(|e| Error::io(format_args!("cannot create {}", path.display()), e))?;
+    in_background(&path, "create", move |_| directory.ensure()).await?;
     Ok(path)
 }
 
@@ -199,14 +196,12 @@ impl Node {
     /// Moves what is left in journals into the tree, after a process that ended without doing so.
     pub(crate) async fn recover_ingested(&self) -> Result<()> {
         let directory = self.repo().join(JOURNALS);
-        let listed = spawn_blocking(move || match fs::read_dir(&directory) {
+        let listed = in_background(&directory, "list", |directory| match fs::read_dir(directory) {
             Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(e) => Err(e),
         });
-        let listed: io::Result<Vec<PathBuf>> =
-            listed.await.map_err(|e| Error::internal("a task that lists journals failed").with_source(e))?;
-        for path in listed.map_err(|e| Error::io("cannot list the journals", e))? {
+        for path in listed.await? {
             let name = path.file_name().and_then(|name| name.to_str()?.parse::<IngestName>().ok());
             let Some(name) = name else { continue };
             if let Err(error) = self.recover_journal(&path, &name).await {
@@ -218,8 +213,7 @@ impl Node {
 
     /// Moves what is left in a journal, if there is one, into the tree.
     async fn recover_journal(&self, path: &Path, name: &IngestName) -> Result<()> {
-        let cannot = |e| Error::io(format_args!("cannot read {}", path.display()), e);
-        if !path.try_exists().map_err(cannot)? {
+        if !in_background(path, "read", |path| path.try_exists()).await? {
             return Ok(());
         }
         let object = path_of(name)?;
@@ -232,14 +226,11 @@ impl Node {
                     return Err(Error::corrupt(format!("{why}: restore it from a backup, then restart")));
                 }
                 tracing::warn!(%object, "the object of a journal was removed, so the journal is removed");
-                return fs::remove_file(path).map_err(cannot);
+                return in_background(path, "remove", |path| fs::remove_file(path)).await;
             }
             Err(error) => return Err(error),
         };
-        let source = path.to_owned();
-        let read = spawn_blocking(move || journal::read(&source, size)).await;
-        let read = read.map_err(|e| Error::internal("a task that reads a journal failed").with_source(e))?;
-        match read.map_err(cannot)? {
+        match in_background(path, "read", move |path| journal::read(path, size)).await? {
             Some(leftover) if leftover.offset == size => {
                 let _lease = self.appended_lease();
                 let file = self.open_appended(&object, true).await?.ok_or_else(|| exists(name))?;
@@ -255,7 +246,7 @@ impl Node {
             ),
             None => {}
         }
-        fs::remove_file(path).map_err(cannot)
+        in_background(path, "remove", |path| fs::remove_file(path)).await
     }
 }
 

@@ -10,7 +10,7 @@ use super::files::KeyFiles;
 use super::keystore::{
     KeyFormat, MAX_KEYS, NamedKey, SELF, SIGNED_MESSAGE, check_known_name, check_new_name, exists, no_key,
 };
-use crate::private_file::off_workers;
+use crate::off_workers;
 use crate::{Node, current_client};
 
 impl Node {

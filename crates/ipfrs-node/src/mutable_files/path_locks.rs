@@ -28,8 +28,9 @@ impl PathLocks {
     /// [`ErrorKind::Conflict`] if another task keeps it for [`PATIENCE`]: a client may write as slowly as it likes.
     pub(super) async fn lock(&self, names: &[LinkName]) -> Result<OwnedMutexGuard<()>> {
         timeout(PATIENCE, self.lock_at_last(names)).await.map_err(|_| {
-            let why = format!("others have been writing to the file for {} s", PATIENCE.as_secs());
-            Error::new(ErrorKind::Conflict, format!("{why}: try again when they have ended"))
+            let seconds = PATIENCE.as_secs();
+            let why = "others write to the file, or wait for their turn to do so (concurrency.max_concurrent_tasks)";
+            Error::new(ErrorKind::Conflict, format!("for {seconds} s, {why}: try again when they have ended"))
         })
     }
 

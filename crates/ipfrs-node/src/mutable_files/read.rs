@@ -125,7 +125,9 @@ impl Node {
     /// If the path does not exist or is not a file.
     pub async fn mutable_file(&self, path: &MutablePath) -> Result<FileContent> {
         let found = self.mutable_object(path).await.map_err(|e| match e.kind() {
-            ErrorKind::NotFound | ErrorKind::InvalidInput => Error::new(e.kind(), format!("{path}: {e}")),
+            ErrorKind::NotFound | ErrorKind::InvalidInput => {
+                Error::new(e.kind(), format!("{path}: {e}")).with_source(e)
+            }
             _ => e,
         })?;
         match found.kind {
@@ -162,8 +164,8 @@ impl Node {
             let entry = entry?;
             let is_known = entry.kind != ListedKind::Unknown;
             if long && !is_known {
-                let missing = format!("block {} of the entry {} is not available", entry.cid, entry.name);
-                return Err(Error::not_found(missing));
+                let missing = format!("{}: block {} is not in this store", entry.name, entry.cid);
+                return Err(Error::no_block(&entry.cid, missing));
             }
             Ok(MutableEntry { name: entry.name.clone(), details: long.then_some(entry) })
         });

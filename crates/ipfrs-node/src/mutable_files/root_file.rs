@@ -19,7 +19,7 @@ const FILE: &str = "mutable-files.root";
 const DRAFT: &str = "root-new";
 /// Length of a slot, in bytes: a disk writes it as a whole, and never together with the other one.
 const SLOT_BYTES: usize = 4_096;
-/// Maximum length of the file, in bytes. Longer ones hold something else.
+/// Length of the file, in bytes. What follows in a longer one is ignored.
 const MAX_BYTES: u64 = 2 * SLOT_BYTES as u64;
 
 /// Space for the fields of a slot other than the list of blocks, in bytes.

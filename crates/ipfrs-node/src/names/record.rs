@@ -8,9 +8,8 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_ipns::{Name, Record};
-use tokio::task::spawn_blocking;
 
-use crate::{NameRoot, Node};
+use crate::{NameRoot, Node, off_workers};
 
 impl Node {
     /// Returns the valid record of a name that is stored here. A record is verified when it is stored and when it is
@@ -45,7 +44,7 @@ impl Node {
         }
         let changes = names.changes(name).load(Ordering::Acquire);
         let (inner, wanted) = (self.inner.clone(), *name);
-        let record = on_disk(move || inner.names.store.get(&wanted)).await?;
+        let record = off_workers(move || inner.names.store.get(&wanted)).await?;
         names.insert(*name, record.clone(), changes);
         self.inner.metrics.names.cache.bytes.set(i64::try_from(names.bytes()).unwrap_or(i64::MAX));
         Ok(record)
@@ -79,7 +78,7 @@ impl Node {
     async fn verified(&self, name: &Name, bytes: Bytes) -> Result<Record> {
         self.check_writable()?;
         let name = *name;
-        on_disk(move || {
+        off_workers(move || {
             let record = Record::parse(bytes)?;
             record.verify(&name, SystemTime::now()).map(|()| record)
         })
@@ -89,7 +88,7 @@ impl Node {
     async fn keep_record(&self, name: &Name, record: Record, is_own: bool) -> Result<()> {
         let (inner, name) = (self.inner.clone(), *name);
         let mut writing = inner.names.store.write_lock().await;
-        on_disk(move || {
+        off_workers(move || {
             let put = inner.names.store.put(&mut writing, &name, &record, is_own);
             // The counter changes even if `put` failed or the caller was cancelled.
             inner.names.changes(&name).fetch_add(1, Ordering::AcqRel);
@@ -113,7 +112,7 @@ impl Node {
         let own = self.keys().await?.into_iter().map(|key| key.id).collect();
         #[cfg(not(feature = "keys"))]
         let own = HashSet::new();
-        on_disk(move || {
+        off_workers(move || {
             let removed = inner.names.store.clear(&mut writing, &own)?;
             for name in &removed {
                 inner.names.changes(name).fetch_add(1, Ordering::AcqRel);
@@ -123,9 +122,4 @@ impl Node {
         })
         .await
     }
-}
-
-/// Runs `work` on a blocking thread: signature verification and disk access would block a runtime worker.
-async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.map_err(|e| Error::internal("work on an IPNS record failed").with_source(e))?
 }

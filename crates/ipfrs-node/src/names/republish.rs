@@ -19,7 +19,7 @@ impl Node {
     /// again that has expired or expires within half of `ipns.record_lifetime_seconds`, so that published names stay
     /// resolvable while the daemon runs. Value, sequence number and TTL stay the same. Does nothing with
     /// `ipns.republish = false` or for a read-only repo.
-    pub fn start_republishing(&self) {
+    pub(crate) fn start_republishing(&self) {
         let config = &self.inner.config.ipns;
         if !config.republish || self.check_writable().is_err() {
             return;

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::MAX_ID_BYTES;
 use crate::durable_directory::DurableDirectory;
-use crate::private_file::{Exposed, off_workers, read_private, sync_parent, write_private};
+use crate::off_workers;
+use crate::private_file::{Exposed, read_private, sync_parent, write_private};
 
 /// Name of the directory in the repo.
 const DIRECTORY: &str = "pin-requests";

@@ -17,7 +17,7 @@ use crate::{Expected, Node, Pin, PinMode, PinOptions, RequestContext, with_clien
 impl Node {
     /// Starts the task that pins what is requested, until the node is closed. Does nothing if the node is no pinning
     /// service.
-    pub fn start_pinning(&self) {
+    pub(crate) fn start_pinning(&self) {
         let Ok(requests) = self.pin_requests() else { return };
         let (node, changed) = (Arc::downgrade(&self.inner), Arc::clone(&requests.changed));
         let max_concurrent = self.inner.config.pinning.max_concurrent;

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
-use crate::private_file::{Exposed, off_workers, read_private, write_private};
+use crate::off_workers;
+use crate::private_file::{Exposed, read_private, write_private};
 
 /// Name of the file in the repo.
 const FILE: &str = "pinning-services.json";
@@ -47,12 +48,12 @@ struct SavedService {
 pub(crate) struct PinningServices {
     path: Arc<Path>,
     /// Held during changes.
-    changing: Mutex<()>,
+    changing: Arc<Mutex<()>>,
 }
 
 impl PinningServices {
     pub(crate) fn new(repo: &Path) -> Self {
-        Self { path: repo.join(FILE).into(), changing: Mutex::default() }
+        Self { path: repo.join(FILE).into(), changing: Arc::default() }
     }
 
     pub(super) async fn list(&self) -> Result<Vec<PinningService>> {
@@ -82,49 +83,64 @@ impl PinningServices {
         if name.is_empty() || key.chars().any(char::is_control) {
             return Err(Error::invalid("a service needs a name, and a key without control characters"));
         }
-        let _changing = self.changing.lock().await;
-        let mut saved = self.read().await?;
-        if saved.services.contains_key(name) {
-            return Err(Error::new(ErrorKind::Conflict, format!("service already present: {name:?}")));
-        }
-        if saved.services.len() == MAX_SERVICES {
-            return Err(Error::too_large(format!("there are {MAX_SERVICES} services already: remove one")));
-        }
         let endpoint = endpoint.as_str().trim_end_matches('/').to_owned();
-        saved.services.insert(name.to_owned(), SavedService { endpoint, key: key.to_owned().into() });
-        self.write(saved).await
-    }
-
-    pub(super) async fn remove(&self, name: &str) -> Result<()> {
-        let _changing = self.changing.lock().await;
-        let mut saved = self.read().await?;
-        if saved.services.remove(name).is_none() {
-            return Ok(());
-        }
-        self.write(saved).await
-    }
-
-    async fn read(&self) -> Result<Saved> {
-        let path = PathBuf::from(&*self.path);
-        off_workers(move || {
-            let Some(bytes) = read_private(&path, Exposed::Refuse)? else { return Ok(Saved::default()) };
-            serde_json::from_slice(&bytes)
-                .map_err(|e| Error::corrupt(format!("{FILE} in the repo is malformed: {e}: mend or remove it")))
+        let (name, service) = (name.to_owned(), SavedService { endpoint, key: key.to_owned().into() });
+        self.change(move |services| {
+            if services.contains_key(&name) {
+                return Err(Error::new(ErrorKind::Conflict, format!("service already present: {name:?}")));
+            }
+            if services.len() == MAX_SERVICES {
+                return Err(Error::too_large(format!("there are {MAX_SERVICES} services already: remove one")));
+            }
+            services.insert(name, service);
+            Ok(())
         })
         .await
     }
 
-    async fn write(&self, saved: Saved) -> Result<()> {
+    pub(super) async fn remove(&self, name: &str) -> Result<()> {
+        let name = name.to_owned();
+        self.change(move |services| {
+            services.remove(&name);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Reads, changes and writes the file, one change after the other. A change that has begun ends even if its client
+    /// leaves.
+    async fn change(
+        &self,
+        change: impl FnOnce(&mut BTreeMap<String, SavedService>) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let changing = self.changing.clone().lock_owned().await;
         let path = PathBuf::from(&*self.path);
-        let bytes = Zeroizing::new(
-            serde_json::to_vec_pretty(&saved)
-                .map_err(|e| Error::internal("the pinning services cannot be written as JSON").with_source(e))?,
-        );
         off_workers(move || {
+            let _changing = changing;
+            let mut saved = read(&path)?;
+            let before = saved.services.len();
+            change(&mut saved.services)?;
+            if saved.services.len() == before {
+                return Ok(());
+            }
+            let bytes = serde_json::to_vec_pretty(&saved).map(Zeroizing::new);
+            let bytes =
+                bytes.map_err(|e| Error::internal("the pinning services cannot be written as JSON").with_source(e))?;
             write_private(&path, &bytes).map_err(|e| Error::io(format_args!("cannot write {}", path.display()), e))
         })
         .await
     }
+
+    async fn read(&self) -> Result<Saved> {
+        let path = PathBuf::from(&*self.path);
+        off_workers(move || read(&path)).await
+    }
+}
+
+fn read(path: &Path) -> Result<Saved> {
+    let Some(bytes) = read_private(path, Exposed::Refuse)? else { return Ok(Saved::default()) };
+    serde_json::from_slice(&bytes)
+        .map_err(|e| Error::corrupt(format!("{FILE} in the repo is malformed: {e}: mend or remove it")))
 }
 
 /// Parses the URL of a service, and removes empty segments of its path.

@@ -10,7 +10,8 @@ use futures::{Stream, StreamExt};
 use ipfrs_core::{Error, ErrorKind, Result};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::spool::{Record, Spool, failed, on_disk};
+use super::spool::{Record, Spool, failed};
+use crate::off_workers;
 
 /// Approximate size of a batch. One batch is written while the next one arrives.
 const BATCH_BYTES: usize = 1024 * 1024;
@@ -52,7 +53,7 @@ where
     S: Stream<Item = Result<Bytes>> + Send + Unpin,
 {
     let (offset, length, path) = (request.offset, request.record.length, request.spool.part(&request.id));
-    let opened = on_disk(move || {
+    let opened = off_workers(move || {
         let opened = OpenOptions::new().write(true).open(&path);
         opened.map_err(|e| failed("cannot open", &path, e))
     });
@@ -123,7 +124,7 @@ impl Writer {
         }
         if !self.request.fits && !self.request.is_noted() {
             let request = Arc::clone(&self.request);
-            on_disk(move || request.save(Some(request.offset))).await.inspect_err(|_| self.has_failed = true)?;
+            off_workers(move || request.save(Some(request.offset))).await.inspect_err(|_| self.has_failed = true)?;
         }
         self.write().await
     }

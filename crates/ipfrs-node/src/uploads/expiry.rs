@@ -9,10 +9,10 @@ use tokio::time::sleep;
 
 use super::Uploaded;
 use super::ledger::Need;
-use super::spool::{Found, on_disk};
+use super::spool::Found;
 use super::state::{Phase, State, Upload, Uploads, unknown};
-use crate::Node;
 use crate::operations::{Operation, OperationId, OperationKind};
+use crate::{Node, off_workers};
 
 /// Maximum number of finished uploads whose status is kept.
 const MAX_FINISHED: usize = 10_000;
@@ -23,9 +23,8 @@ const MIN_PERIOD_SECONDS: u64 = 1;
 
 impl Node {
     /// Starts a background task that loads the resumable uploads of an earlier run, imports those whose bytes have
-    /// all arrived, and removes expired ones until the node is closed. Only the daemon calls this; a node that runs a
-    /// single command leaves the uploads unchanged.
-    pub fn start_upload_expiry(&self) {
+    /// all arrived, and removes expired ones until the node is closed.
+    pub(crate) fn start_upload_expiry(&self) {
         if self.check_writable().is_err() {
             return;
         }
@@ -92,7 +91,7 @@ impl Node {
 
     async fn load_uploads(&self) -> Result<()> {
         let spool = self.inner.uploads.spool.clone();
-        for found in on_disk(move || spool.load()).await? {
+        for found in off_workers(move || spool.load()).await? {
             let id = found.id.clone();
             match self.found_upload(found) {
                 Ok(upload) => {

@@ -13,12 +13,12 @@ use tracing::Instrument;
 use super::append::{self, Append, Appended};
 use super::ledger::Need;
 use super::options::{UploadOptions, check_length};
-use super::spool::{self, Imported, Record, on_disk};
+use super::spool::{self, Imported, Record};
 use super::state::{Claim, Phase, State, Upload, UploadStatus, unknown};
 use super::unclaimed::Unclaimed;
 use crate::metrics::Active;
 use crate::operations::{OperationId, OperationKind, cancelled, random_id};
-use crate::{Node, current_client, with_client};
+use crate::{Node, current_client, off_workers, with_client};
 
 /// Parameters of a new resumable upload.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl Node {
         });
         self.enter_upload(&upload)?;
         let (id, record) = (upload.id.clone(), upload.record.clone());
-        let created = on_disk(move || spool.create(&id, &record));
+        let created = off_workers(move || spool.create(&id, &record));
         let created = created.await;
         upload.state.send_modify(|state| state.phase = Phase::Waiting);
         if let Err(e) = created {
@@ -245,7 +245,7 @@ impl Node {
         let mut record = upload.record.clone();
         record.imported = Some(Imported { cid: uploaded.cid.to_string(), blocks: uploaded.blocks });
         let (spool, id) = (spool.clone(), upload.id.clone());
-        on_disk(move || {
+        off_workers(move || {
             spool.save(&id, &record)?;
             spool.remove_part(&id)
         })
@@ -313,7 +313,7 @@ impl Node {
         if is_removed {
             self.inner.uploads.by_id.lock().remove(&upload.id);
             let (spool, id) = (self.inner.uploads.spool.clone(), upload.id.clone());
-            let removed = on_disk(move || spool.remove(&id)).await;
+            let removed = off_workers(move || spool.remove(&id)).await;
             upload.reserved.set(Need::default());
             if let Some(operation) = &upload.operation {
                 operation.fail(why);

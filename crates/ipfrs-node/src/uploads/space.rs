@@ -9,9 +9,8 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_store::Disk;
 
 use super::ledger::{Need, Reservation};
-use super::spool::on_disk;
 use super::state::{Phase, Upload, Uploads};
-use crate::{Node, current_client};
+use crate::{Node, current_client, off_workers};
 
 /// An upload whose last request ended this long ago no longer keeps others from the space that it reserved: otherwise
 /// one client could announce a file as large as the disk, send nothing, and lock out everyone else until it expires.
@@ -78,7 +77,7 @@ impl Node {
         let admitting = uploads.ledger.admitting.lock().await;
         let packs = self.inner.store.disk().await?;
         let spool = uploads.spool.clone();
-        let (spool_device, spool_free) = on_disk(move || spool.free_bytes()).await?;
+        let (spool_device, spool_free) = off_workers(move || spool.free_bytes()).await?;
         let (client, promised) = (current_client(), uploads.ledger.needs.lock().total);
         let disks = Disks { spool_device, spool_free, packs };
         let admitted = disks.check(need, promised).or_else(|error| match self.idle_need(uploads) {
@@ -115,7 +114,7 @@ impl Node {
     pub(super) async fn kept_beside_spool(&self) -> Result<u64> {
         let Some(disk) = self.inner.store.disk().await? else { return Ok(0) };
         let spool = self.inner.uploads.spool.clone();
-        let (device, _) = on_disk(move || spool.free_bytes()).await?;
+        let (device, _) = off_workers(move || spool.free_bytes()).await?;
         Ok(if device == disk.device { disk.reserve.after(0) } else { 0 })
     }
 }

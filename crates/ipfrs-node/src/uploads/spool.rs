@@ -21,10 +21,10 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use ipfrs_core::{Error, Result};
 use serde::{Deserialize, Serialize};
-use tokio::task::spawn_blocking;
 
 use super::UploadOptions;
 use crate::durable_directory::DurableDirectory;
+use crate::off_workers;
 
 /// Name of the directory in the repo.
 pub(super) const DIRECTORY: &str = "uploads";
@@ -263,17 +263,12 @@ pub(super) fn failed(what: &str, path: &Path, error: io::Error) -> Error {
     Error::io(format_args!("{what} {}", path.display()), error)
 }
 
-/// Runs `work` on a blocking thread.
-pub(super) async fn on_disk<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.map_err(|e| Error::internal("a task that works on a file failed").with_source(e))?
-}
-
 /// Returns a stream of the bytes of a file.
 pub(super) fn read(path: PathBuf) -> impl Stream<Item = Result<Bytes>> + Send + Unpin {
     stream::unfold((None::<Arc<File>>, 0_u64), move |(file, at)| {
         let path = path.clone();
         async move {
-            let piece = on_disk(move || {
+            let piece = off_workers(move || {
                 let read = || {
                     let file = file.map_or_else(|| File::open(&path).map(Arc::new), Ok)?;
                     let left = file.metadata()?.len().saturating_sub(at).min(PIECE_BYTES);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ipfrs_core::{Error, Result};
 use reqwest::Url;
 
-/// Where a daemon listens.
+/// Address of a daemon.
 #[derive(Debug)]
 pub(super) struct Address {
     /// URL for requests, which may have a user and a password.

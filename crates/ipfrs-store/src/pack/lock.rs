@@ -101,18 +101,37 @@ impl Drop for StoreLock {
 }
 
 fn held_by_other(dir: &Path, file: &mut File) -> Error {
+    let (dir, who) = (dir.display(), named_holder(file));
+    let message = match who {
+        Some(who) => format!("the block store in {dir} is in use by {who}: stop that process, or use its API"),
+        // Readers do not write their names to the file.
+        None => format!(
+            "the block store in {dir} is in use by another process that reads it: use its API, stop that process, or set \
+             IPFRS_STORE_READ_ONLY=true to read beside it"
+        ),
+    };
+    Error::new(ErrorKind::Conflict, message)
+}
+
+/// Returns the process that has written its name into the lock file, as `process 17 (ipfrs gateway)`. A process that
+/// was killed leaves its name.
+fn named_holder(file: &mut File) -> Option<String> {
     let mut text = String::new();
-    // The text may not be written yet, or may be unreadable. The message is then only less helpful.
+    // The text may not be written yet, or may be unreadable. Messages are then only less helpful.
     let _ = file.take(4_096).read_to_string(&mut text);
     let mut lines = text.lines();
-    let who = match (lines.next(), lines.next()) {
-        // A process that was killed leaves its name.
-        (Some(pid), Some(holder)) if is_alive(pid) => format!("process {pid} ({holder})"),
-        // Readers do not write their names to the file.
-        _ => "another process that reads it".to_owned(),
-    };
-    let message = format!("the block store in {} is in use by {who}: stop that process, or use its API", dir.display());
-    Error::new(ErrorKind::Conflict, message)
+    let (pid, holder) = (lines.next()?, lines.next()?);
+    is_alive(pid).then(|| format!("process {pid} ({holder})"))
+}
+
+/// Returns the process that may write the store in `dir`, as `process 17 (ipfrs gateway)`, if there is one.
+#[must_use]
+pub fn lock_holder(dir: &Path) -> Option<String> {
+    let mut file = File::open(dir.join("lock")).ok()?;
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(rustix::io::Errno::WOULDBLOCK) => named_holder(&mut file),
+        _ => None,
+    }
 }
 
 fn is_alive(pid: &str) -> bool {

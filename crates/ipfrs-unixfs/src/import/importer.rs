@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use ipfrs_core::limits::MAX_CHUNK_BYTES;
 use ipfrs_core::{Cid, Error, FileOffset, Result, codec, identity_payload};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::layout::{FileLayout, Part, node_block};
@@ -20,6 +22,9 @@ use crate::data::{Attributes, Data, DataType};
 
 /// Most leaves that are hashed as one batch. A batch has at most [`MAX_BATCH_BYTES`] of payload.
 const MAX_HASH_BATCH_LEAVES: usize = 16;
+/// Time after which gathered leaves and blocks are passed on, although their batches are not full: a client that sends
+/// little must not keep them in memory.
+pub const MAX_GATHERING: Duration = Duration::from_secs(2);
 /// A batch of fewer bytes is hashed inline, because this takes less time than a blocking thread.
 const INLINE_HASH_BYTES: usize = 32 * 1024;
 // Ensures that a batch of one leaf is not hashed before it is known whether the file has another: see
@@ -55,11 +60,11 @@ pub enum EntryKind {
 /// directory. The blocks of many small files share a batch.
 ///
 /// Memory is bounded independently of the file size. An importer holds at most four batches of 4 MiB of blocks: one
-/// being gathered, one being hashed, one waiting to be full, and one in the sink. Further batches, of which an importer
-/// has at most one per core in hashing and four in the sink, are shared: with N cores, all importers of the process
-/// together have at most N + 3. An importer also holds the pieces of the content stream that these blocks are slices of, and the links of one node for each level of the
-/// file's tree. Leaves of content-defined chunks take up to twice their size. Memory for directories is documented in
-/// [`DirectoryBuilder`](super::DirectoryBuilder).
+/// being gathered, one being hashed, one waiting to be full, and one in the sink. Further batches, of which an
+/// importer has at most one per core in hashing and four in the sink, are shared: with N cores, all importers of the
+/// process together have at most N + 3. An importer also holds the pieces of the content stream that these blocks are
+/// slices of, and the links of one node for each level of the file's tree. Leaves of content-defined chunks take up to
+/// twice their size. Memory for directories is documented in [`DirectoryBuilder`](super::DirectoryBuilder).
 ///
 /// An error of the sink or of a content stream ends the import. The caller should then drop the importer, which
 /// aborts its tasks. Blocks that the sink has already stored are kept.
@@ -182,6 +187,14 @@ impl Importer {
         self.writer.durable()
     }
 
+    /// Sends all gathered blocks to the sink, without waiting until they are durable.
+    ///
+    /// # Errors
+    /// An error of the sink, for earlier blocks.
+    pub async fn pass_on(&mut self) -> Result<()> {
+        self.writer.send().await
+    }
+
     /// Sends all gathered blocks, and returns when everything imported so far is durable.
     ///
     /// # Errors
@@ -204,6 +217,8 @@ struct FileImport<'a> {
     writer: &'a mut BlockWriter,
     max_hash_batches: usize,
     batch: Vec<Leaf>,
+    /// When the oldest leaf arrived that may still be in memory; `None` if there is none.
+    gathering_since: Option<Instant>,
     /// Number of file bytes in the batch.
     batch_bytes: usize,
     hashing: VecDeque<Hashing>,
@@ -224,6 +239,7 @@ impl<'a> FileImport<'a> {
             writer: &mut importer.writer,
             max_hash_batches: importer.max_hash_batches,
             batch: Vec::new(),
+            gathering_since: None,
             batch_bytes: 0,
             hashing: VecDeque::new(),
         }
@@ -232,6 +248,7 @@ impl<'a> FileImport<'a> {
     async fn push(&mut self, leaf: Leaf) -> Result<()> {
         self.batch_bytes += leaf.payload_bytes;
         self.batch.push(leaf);
+        self.gathering_since.get_or_insert_with(Instant::now);
         if self.batch.len() >= MAX_HASH_BATCH_LEAVES
             || self.batch_bytes + self.options.chunker.max_chunk_bytes() > MAX_BATCH_BYTES
         {
@@ -276,19 +293,38 @@ impl<'a> FileImport<'a> {
         self.place(leaves).await
     }
 
-    /// Returns the next piece of `content`. Meanwhile, passes on the batches that are hashed, so that a slow client does
-    /// not hold them.
+    /// Passes on what was gathered. The only leaf of a file may get attributes at its end, and stays.
+    async fn pass_on(&mut self) -> Result<()> {
+        self.gathering_since = None;
+        let is_first = self.hashing.is_empty() && self.placed_bytes == 0;
+        if self.batch.len() > usize::from(is_first) {
+            self.hash_batch().await?;
+        }
+        while !self.hashing.is_empty() {
+            self.take_hashed().await?;
+        }
+        self.writer.send().await
+    }
+
+    /// Returns the next piece of `content`. Meanwhile, passes on the batches that are hashed, and after a while others,
+    /// so that a slow client does not hold them.
     async fn next_piece<S>(&mut self, content: &mut S) -> Result<Option<Bytes>>
     where
         S: Stream<Item = Result<Bytes>> + Send + Unpin,
     {
         loop {
+            let since = self.gathering_since;
+            let is_due = async { sleep_until(since.unwrap_or_else(Instant::now) + MAX_GATHERING).await };
             let leaves = tokio::select! {
                 biased;
                 piece = content.next() => return piece.transpose(),
-                leaves = self.next_hashed(), if !self.hashing.is_empty() => leaves?,
+                leaves = self.next_hashed(), if !self.hashing.is_empty() => Some(leaves?),
+                () = is_due, if since.is_some() => None,
             };
-            self.place(leaves).await?;
+            match leaves {
+                Some(leaves) => self.place(leaves).await?,
+                None => self.pass_on().await?,
+            }
         }
     }
 
@@ -335,5 +371,42 @@ impl<'a> FileImport<'a> {
             self.writer.push(node).await?;
         }
         Ok(root)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use futures::stream;
+    use ipfrs_core::Block;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::import::options::Overrides;
+
+    /// A sink that counts blocks.
+    struct Counting(watch::Sender<usize>);
+
+    #[async_trait]
+    impl BlockSink for Counting {
+        async fn put(&self, blocks: Vec<Block>) -> Result<()> {
+            self.0.send_modify(|count| *count += blocks.len());
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_silent_client_has_sent_is_passed_on() {
+        let (sender, mut stored) = watch::channel(0);
+        let mut importer =
+            Importer::new(ImportOptions::new(None, Overrides::default()).unwrap(), Arc::new(Counting(sender)));
+        // Three leaves, which are far from a full batch.
+        let content = stream::iter([Ok(Bytes::from(vec![0; 3 * 262_144]))]).chain(stream::pending());
+        let mut no_progress = |_| {};
+        tokio::select! {
+            _ = importer.file(content, Attributes::default(), &mut no_progress) => unreachable!("the content has no end"),
+            seen = stored.wait_for(|count| *count == 3) => drop(seen.unwrap()),
+            () = tokio::time::sleep(10 * MAX_GATHERING) => panic!("nothing was stored"),
+        }
     }
 }

@@ -109,7 +109,8 @@ impl BlockWriter {
         acknowledged.last().map_or(self.durable, |put| put.end)
     }
 
-    async fn send(&mut self) -> Result<()> {
+    /// Sends the batch, if it is not empty, and waits while the sink has the maximum number of batches.
+    pub(crate) async fn send(&mut self) -> Result<()> {
         while self.in_flight.len() >= MAX_BATCHES_IN_FLIGHT
             || self.in_flight.front().is_some_and(|put| put.task.is_finished())
         {

@@ -1,12 +1,18 @@
 //! JSON Web Tokens, and the limit on failed attempts.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::watch;
 
 use super::Guarded;
 use crate::harness::header;
+use crate::source_server::SourceServer;
 
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
@@ -97,6 +103,86 @@ async fn a_new_key_is_read_when_a_token_names_it() {
     std::fs::write(&file, key_set("new", SECRET)).unwrap();
     let new = token("new", Algorithm::HS256, &claims(|_| {}));
     assert_eq!(guarded.get("/metrics", &new).await.status(), 200);
+}
+
+/// The first key pair of RFC 8032, 7.1.
+const SEED: [u8; 32] = [
+    0x9d, 0x61, 0xb1, 0x9d, 0xef, 0xfd, 0x5a, 0x60, 0xba, 0x84, 0x4a, 0xf4, 0x92, 0xec, 0x2c, 0xc4, 0x44, 0x49, 0xc5,
+    0x69, 0x7b, 0x32, 0x69, 0x19, 0x70, 0x3b, 0xac, 0x03, 0x1c, 0xae, 0x7f, 0x60,
+];
+const PUBLIC: &str = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
+
+/// Returns a key set with the public key.
+fn public_key_set(kid: &str) -> String {
+    json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "kid": kid, "x": PUBLIC }] }).to_string()
+}
+
+/// Returns a token that is signed with the private key.
+fn signed(kid: &str) -> String {
+    let header = Header { kid: Some(kid.to_owned()), ..Header::new(Algorithm::EdDSA) };
+    // PKCS#8 of RFC 8410.
+    let head = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
+    let key = EncodingKey::from_ed_der(&[&head[..], &SEED].concat());
+    encode(&header, &claims(|_| {}), &key).unwrap()
+}
+
+/// Serves key sets: the first one at once, and others once `go` is true.
+async fn issuer(first: (u16, String), others: String, go: watch::Receiver<bool>) -> SourceServer {
+    let asked = Arc::new(AtomicBool::new(false));
+    SourceServer::start(Arc::new(move |_, mut connection| {
+        let is_first = !asked.swap(true, Ordering::Relaxed);
+        let (status, body) = if is_first { first.clone() } else { (200, others.clone()) };
+        let mut go = go.clone();
+        Box::pin(async move {
+            if !is_first {
+                go.wait_for(|go| *go).await.unwrap();
+            }
+            let response = format!("HTTP/1.1 {status} -\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            connection.write_all(response.as_bytes()).await.unwrap();
+        })
+    }))
+    .await
+}
+
+#[tokio::test]
+async fn valid_tokens_wait_for_the_keys_that_are_being_read() {
+    let (go, gate) = watch::channel(false);
+    let server = issuer((200, public_key_set("old")), public_key_set("new"), gate).await;
+    let guarded = Guarded::start_with(|config| {
+        config.auth.jwt_keys = server.url();
+        config.auth.jwt_issuer = "https://issuer.example".to_owned();
+        config.auth.jwt_audience = "ipfrs".to_owned();
+        config.auth.max_failures_per_minute = 1;
+    })
+    .await;
+    let (new, old) = (signed("new"), signed("old"));
+    let statuses = async |token: &str| guarded.get("/metrics", token).await.status().as_u16();
+    let go = async {
+        server.until_requests(2).await;
+        // A known key needs no reading.
+        assert_eq!(statuses(&old).await, 200);
+        go.send(true).unwrap();
+    };
+    let (first, second, third, ()) = tokio::join!(statuses(&new), statuses(&new), statuses(&new), go);
+    assert_eq!([first, second, third], [200, 200, 200]);
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn keys_that_are_not_available_are_no_failed_attempts() {
+    let (_go, gate) = watch::channel(true);
+    let server = issuer((500, String::new()), "not a key set".to_owned(), gate).await;
+    let guarded = Guarded::start_with(|config| {
+        config.auth.jwt_keys = server.url();
+        config.auth.jwt_issuer = "https://issuer.example".to_owned();
+        config.auth.jwt_audience = "ipfrs".to_owned();
+        config.auth.max_failures_per_minute = 1;
+    })
+    .await;
+    let good = token("one", Algorithm::HS256, &claims(|_| {}));
+    for _ in 0..3 {
+        assert_eq!(guarded.get("/metrics", &good).await.status(), 503);
+    }
 }
 
 #[tokio::test]

@@ -65,7 +65,7 @@ struct Summary {
 
 pub(super) fn run(globals: &Globals, args: &RepoBackupArgs, out: &mut Output) -> Result<()> {
     let start = Instant::now();
-    let session = Session::open(globals, Vec::new())?;
+    let session = Session::open_for_daemon(globals)?;
     session.start_quiet_log()?;
     session.require_repo()?;
     let watched = Watched { wanted: args.progress, is_silent: out.is_json() };
@@ -73,6 +73,9 @@ pub(super) fn run(globals: &Globals, args: &RepoBackupArgs, out: &mut Output) ->
     let copier = Copier::new(Progress::bytes(watched), interrupted.clone());
     let summary = runtime::run(&session.config.server, async {
         let api = session.connect("repo backup").await?;
+        if api.is_local() && session.config.store.read_only {
+            bail!("a repo that is open read-only takes no snapshot: copy its directory while nothing writes to it");
+        }
         let begun = begin(&api, args, globals.config.clone(), copier).await;
         // The copy needs nothing but the snapshot, and a daemon may start meanwhile.
         let closed = api.close().await;

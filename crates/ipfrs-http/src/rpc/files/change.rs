@@ -28,13 +28,9 @@ pub(in crate::rpc) async fn mkdir(State(state): State<AppState>, args: Args) -> 
 pub(in crate::rpc) async fn cp(State(state): State<AppState>, args: Args) -> CommandResult {
     let (source, dest) = two(&args, "source", "dest")?;
     let from = match source.as_bytes().starts_with(b"/ipfs/") {
-        true => CopySource::Content(
-            state
-                .node
-                .content_path(source)
-                .await
-                .map_err(|e| Error::new(e.kind(), format!("cp: cannot get node from path {source}: {e}")))?,
-        ),
+        true => CopySource::Content(state.node.content_path(source).await.map_err(|e| {
+            Error::new(e.kind(), format!("cp: cannot get node from path {source}: {e}")).with_source(e)
+        })?),
         false => CopySource::Mutable(path(source)?),
     };
     let parents = args.is_set("parents");

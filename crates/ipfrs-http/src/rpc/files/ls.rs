@@ -14,6 +14,9 @@ use crate::rpc::command_result::CommandResult;
 use crate::rpc::output;
 use crate::state::AppState;
 
+/// Number of entries that are read before the response begins.
+const FIRST_ENTRIES: usize = 1_024;
+
 /// `files/ls[?arg=path][&long=]`: one JSON object, which is written while the directory is read.
 pub(in crate::rpc) async fn ls(State(state): State<AppState>, args: Args) -> CommandResult {
     let root = LinkName::from("/");
@@ -24,7 +27,16 @@ pub(in crate::rpc) async fn ls(State(state): State<AppState>, args: Args) -> Com
         // Kubo uses `cid-base` only for single files.
         MutableListing::Directory(entries) => entries.map(|entry| json(&entry?, |cid| Ok(cid.to_string()))).boxed(),
     };
-    Ok(output::objects(document(entries), args.takes_trailers))
+    let mut entries = entries.fuse();
+    // In all but large directories, an entry that cannot be read makes the command fail as a whole.
+    let mut first = Vec::new();
+    while first.len() < FIRST_ENTRIES
+        && let Some(entry) = entries.next().await
+    {
+        first.push(Ok(entry?));
+    }
+    let entries = stream::iter(first).chain(entries).boxed();
+    Ok(output::streamed_object(document(entries), args.takes_trailers))
 }
 
 /// Returns the JSON of an entry.
