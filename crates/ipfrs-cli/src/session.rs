@@ -14,11 +14,13 @@ use crate::backup;
 
 /// Maximum time for a daemon on this machine to report its repo, before a command looks whether the repo is free.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause after a daemon has refused a request because of others.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum time for a daemon to report a repo that is not free.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why no daemon serves the repo.
-enum Unserved {
+/// Reason why no daemon serves the repo.
+pub(crate) enum Unserved {
     /// Nothing listens there, or it serves another repo.
     Absent,
     /// Something listens there and has too much to do. The text says how this showed.
@@ -136,7 +138,10 @@ impl Session {
             Err(unserved) => unserved,
         };
         if let Some(why) = &self.invalid {
-            bail!("{why}");
+            return match unserved {
+                Unserved::Busy(_) => self.require_daemon().await,
+                Unserved::Absent => bail!("{why}"),
+            };
         }
         self.check_is_no_backup()?;
         let holder = format!("ipfrs-cli {command}");
@@ -185,14 +190,19 @@ impl Session {
         Ok(())
     }
 
+    /// Looks for the daemon given by the flags or running on the repo, and waits for one that is busy.
+    pub(crate) async fn find_daemon(&self) -> Result<Result<Api, Unserved>> {
+        self.probe(BUSY_TIMEOUT).await
+    }
+
     /// Connects to the daemon given by the flags or running on the repo.
     pub(crate) async fn require_daemon(&self) -> Result<Api> {
-        match self.probe(BUSY_TIMEOUT).await? {
+        match self.find_daemon().await? {
             Ok(api) => Ok(api),
             Err(Unserved::Busy(how)) => bail!("{how}: try again later, or pass --api URL"),
-            Err(Unserved::Absent) if let Some(holder) = self.gateway_without_listener() => {
+            Err(Unserved::Absent) if let Some(holder) = self.gateway_of_repo() => {
                 bail!(
-                    "{holder} has the repo {} and accepts no requests: it is starting or stopping",
+                    "{holder} has the repo {}, and its address is not known: it is starting or stopping, or pass --api URL",
                     self.repo.display()
                 )
             }
@@ -203,8 +213,8 @@ impl Session {
         }
     }
 
-    /// Returns the gateway that has this repo but does not listen, or not yet, if there is one.
-    pub(crate) fn gateway_without_listener(&self) -> Option<String> {
+    /// Returns the gateway that has this repo, whether it listens or not, if there is one.
+    pub(crate) fn gateway_of_repo(&self) -> Option<String> {
         let store = self.config.store.path.as_deref().unwrap_or(Path::new("."));
         let holder = lock_holder(&self.repo.join(store)).filter(|holder| holder.contains("(ipfrs gateway)"));
         holder.filter(|_| self.api.is_none())
@@ -224,7 +234,17 @@ impl Session {
         let Ok(api) = Api::remote(&url, local.as_ref().map(|token| token.as_str())) else {
             return Ok(Err(Unserved::Absent));
         };
-        let probed = tokio::time::timeout(limit, api.repo_stat()).await;
+        let mut refusal = None;
+        let asked = async {
+            loop {
+                match api.repo_stat().await {
+                    Err(error) if is_kind(&error, ErrorKind::RateLimited) => refusal = Some(error.to_string()),
+                    answered => break answered,
+                }
+                tokio::time::sleep(REFUSAL_PAUSE).await;
+            }
+        };
+        let probed = tokio::time::timeout(limit, asked).await;
         let stat = match probed {
             Ok(Ok(stat)) => stat,
             // Without this, the command would fail because the daemon holds the repo, and not say why.
@@ -233,11 +253,11 @@ impl Session {
                     error.context(format!("a daemon may run on {}: name it with --api {url}", self.repo.display()))
                 );
             }
-            Ok(Err(error)) if is_kind(&error, ErrorKind::RateLimited) => {
-                return Ok(Err(Unserved::Busy(error.to_string())));
-            }
             Ok(Err(_)) => return Ok(Err(Unserved::Absent)),
-            Err(_) => return Ok(Err(Unserved::Busy(format!("{url} has not answered in {} s", limit.as_secs())))),
+            Err(_) => {
+                let silent = || format!("{url} has not answered in {} s", limit.as_secs());
+                return Ok(Err(Unserved::Busy(refusal.unwrap_or_else(silent))));
+            }
         };
         let is_ours = std::fs::canonicalize(&self.repo)
             .is_ok_and(|repo| stat.repo_path.is_some_and(|path| repo == Path::new(&path)));

@@ -177,9 +177,9 @@ fn keys_have_the_sizes_of_their_types() {
         let error = PrivateKey::generate(KeyType::Rsa, Some(bits)).unwrap_err();
         assert!(error.kind() == ErrorKind::InvalidInput && error.message().contains(named), "{error}");
     }
-    // Other keys have one size, and clients of Kubo may send any.
     PrivateKey::generate(KeyType::Secp256k1, Some(256)).unwrap();
-    PrivateKey::generate(KeyType::Ed25519, Some(2_048)).unwrap();
+    let error = PrivateKey::generate(KeyType::Ed25519, Some(2_048)).unwrap_err();
+    assert_eq!(error.message(), "invalid key size 2048: ed25519 keys are always 256 bits");
     // A 1,024-bit key that OpenSSL created.
     assert!(PublicKey::from_protobuf(include_bytes!("keys/rsa-1024.public")).is_err());
 }

@@ -298,11 +298,13 @@ impl Auth {
         self.check_key_access()?;
         let (this, id) = (self.clone(), id.to_owned());
         unaborted(async move {
-            let revoked = this.0.keys.revoke(&id).await?;
-            if let Mode::On(checks) = &this.0.mode {
+            let revoked = this.0.keys.revoke(&id).await;
+            if let Mode::On(checks) = &this.0.mode
+                && !this.0.keys.knows(&id)
+            {
                 checks.sessions.end_of_key(&id);
             }
-            Ok(revoked)
+            revoked
         })
         .await
     }

@@ -89,6 +89,18 @@ impl RequestMemory {
         Ok(())
     }
 
+    /// Grows the reservation like [`Self::grow_to`], for a request that waits if it cannot. Returns whether it is large
+    /// enough.
+    #[must_use]
+    pub fn try_grow_to(&mut self, bytes: usize) -> bool {
+        let held = self.share.units();
+        let wanted = bytes.div_ceil(STEP_BYTES).saturating_mul(STEP_BYTES);
+        if bytes > held && self.share.grow(wanted - held).is_ok() {
+            self.gauge().add(metric(wanted - held));
+        }
+        bytes <= self.share.units()
+    }
+
     /// Grows the reservation by `bytes`.
     ///
     /// # Errors

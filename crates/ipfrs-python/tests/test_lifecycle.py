@@ -85,7 +85,6 @@ def test_configurations_are_checked_by_name(tmp_path: Path) -> None:
         with pytest.raises(ipfrs.InvalidInputError, match="not UTF-8"):
             make(tmp_path / "d", config=tmp_path / "latin.toml")
     assert not (tmp_path / "d").exists()
-    assert not (tmp_path / "d").exists()
 
 
 def test_eight_threads_share_one_store(blocking: Store) -> None:

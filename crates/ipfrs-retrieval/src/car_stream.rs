@@ -20,7 +20,7 @@ use crate::metrics::ReceivedBytes;
 use crate::race::race;
 use crate::running_attempt::RunningAttempt;
 use crate::session::Session;
-use crate::shared::{BATCH_BYTES, FIRST_BYTES};
+use crate::shared::BATCH_BYTES;
 use crate::source::Source;
 use crate::want::Want;
 
@@ -158,14 +158,11 @@ async fn receive(
     let mut before = 0;
     loop {
         session.wait_for_readers().await;
-        let mut permit = session.retrieval.buffer(FIRST_BYTES).await;
+        let place = session.retrieval.first_blocks.take(session.client()).await;
         let Some(first) = next(&mut reader, &received).await? else { break };
         // Without memory for more, the block is passed on alone.
-        let more = session.retrieval.more_buffer(BATCH_BYTES - FIRST_BYTES);
+        let more = session.retrieval.more_buffer(BATCH_BYTES);
         let most_blocks = if more.is_some() { BATCH_BLOCKS } else { 1 };
-        if let Some(more) = more {
-            permit.merge(more);
-        }
         let (mut batch, mut bytes, mut ended) = (Vec::new(), 0, Ok(true));
         let mut next_block = Some(Ok(first));
         while let Some(block) = next_block {
@@ -196,7 +193,7 @@ async fn receive(
             };
         }
         running.blocks += batch.len() as u64;
-        session.deliver(batch, true, permit);
+        session.deliver(batch, true, (place, more));
         delivered.send_modify(|total| *total += bytes as u64);
         let total = received.sum();
         let spent = budget.bytes.fetch_add(total - before, Ordering::Relaxed) + (total - before);

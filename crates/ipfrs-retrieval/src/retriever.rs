@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ipfrs_core::fair_pool::{FairPool, Share, Shortage};
+use ipfrs_core::turns::Turns;
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_store::BlockStore;
 use ipfrs_unixfs::BlockSink;
@@ -22,7 +23,7 @@ use crate::peers::Exchange;
 use crate::readers::{Lingering, MAX_LINGERING, Reading};
 use crate::routing::Routers;
 use crate::session::Session;
-use crate::shared::{Admits, BUFFER_KIB, OnEnd, Shared};
+use crate::shared::{Admits, BUFFER_KIB, FIRST_BLOCKS, OnEnd, Shared};
 use crate::source::Sources;
 use crate::store::{RetrievingStore, Wanted};
 use crate::want::Want;
@@ -94,6 +95,7 @@ impl Retriever {
             is_restricted: !config.allow_private_addresses,
             takes_hints: config.provider_hints,
             name,
+            first_blocks: Turns::new(FIRST_BLOCKS, 1),
             buffer: Arc::new(Semaphore::new(BUFFER_KIB as usize)),
         };
         let permits = FairPool::new(config.max_sessions, CLIENT_MINIMUM, usize::MAX);

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipfrs_core::turns::Turns;
 use ipfrs_core::{Block, Cid, Result};
 use ipfrs_store::BlockStore;
 use ipfrs_unixfs::BlockSink;
@@ -21,11 +22,11 @@ use crate::source::Sources;
 
 /// Payload that is stored together, in bytes.
 pub(crate) const BATCH_BYTES: usize = 4 << 20;
-/// Memory that a source takes before it has sent a block, in bytes. One client may fetch half of all roots, and leaves
-/// half of the memory to others even if all its sources send nothing.
-pub(crate) const FIRST_BYTES: usize = 256 << 10;
-/// Memory for blocks between a source and the store, for all sessions, in KiB.
-pub(crate) const BUFFER_KIB: u32 = 256 * 1024;
+/// Number of streams that may receive the first block of a batch at the same time, of which one client has at most as
+/// many as are free: a source may take half a minute for it. A block has at most 2 MiB.
+pub(crate) const FIRST_BLOCKS: usize = 128;
+/// Memory for all other blocks between a source and the store, for all sessions, in KiB.
+pub(crate) const BUFFER_KIB: u32 = 128 * 1024;
 
 /// Decides whether a block may be fetched and stored.
 pub type Admits = Arc<dyn Fn(&Cid) -> bool + Send + Sync>;
@@ -69,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) takes_hints: bool,
     /// Name of this gateway in `Via` headers.
     pub(crate) name: String,
+    /// Places of [`FIRST_BLOCKS`].
+    pub(crate) first_blocks: Turns<Option<IpAddr>>,
     pub(crate) buffer: Arc<Semaphore>,
 }
 

@@ -71,12 +71,18 @@ async fn sources_that_send_little_leave_memory_for_others() {
         })
     }))
     .await;
-    let gateway = TestGateway::start_with(|config| config.retrieval.gateways = vec![source.url()]).await;
-    let get = |cid: String| gateway.request(Method::GET, &format!("/ipfs/{cid}")).send();
-    // With 4 MiB for each, they would take all of 256 MiB.
-    let slow: Vec<_> = (0..64).map(|n| tokio::spawn(get(missing(n)))).collect();
-    source.until_requests(64).await;
-    let found = gateway.content(&format!("/ipfs/{cid}")).await;
+    let gateway = TestGateway::start_with(|config| {
+        config.retrieval.gateways = vec![source.url()];
+        config.gateway.trusted_proxies = vec!["127.0.0.1".to_owned().try_into().unwrap()];
+    })
+    .await;
+    let get = |client: &'static str, cid: String| {
+        gateway.request(Method::GET, &format!("/ipfs/{cid}")).header("x-forwarded-for", client).send()
+    };
+    // Without turns, they would take all of 128 places.
+    let slow: Vec<_> = (0..200).map(|n| tokio::spawn(get("10.0.0.1", missing(n)))).collect();
+    source.until_requests(200).await;
+    let found = get("10.0.0.2", cid).await.unwrap().bytes().await.unwrap();
     crate::content::assert_same(&found, &content, "what was fetched");
     slow.iter().for_each(tokio::task::JoinHandle::abort);
 }

@@ -14,7 +14,7 @@ use crate::api::Api;
 use crate::args::{GatewayCommand, Globals, StartArgs};
 use crate::output::Output;
 use crate::runtime;
-use crate::session::{Session, settings};
+use crate::session::{Session, Unserved, settings};
 
 /// Time that a daemon may need to stop, in addition to its grace period.
 const STOP_MARGIN: Duration = Duration::from_secs(15);
@@ -28,13 +28,11 @@ pub(super) fn run(globals: &Globals, command: &GatewayCommand, out: &mut Output)
     };
     session.start_quiet_log()?;
     runtime::run(&session.config.server, async {
-        let api = match session.require_daemon().await {
-            // It is being stopped already.
-            Err(_) if matches!(command, GatewayCommand::Stop) && session.gateway_without_listener().is_some() => {
-                return await_end(&session, out).await;
-            }
-            api => api?,
-        };
+        if matches!(command, GatewayCommand::Stop) && session.gateway_of_repo().is_some() {
+            // It may be starting, or stopping already.
+            return stop_holder(&session, out).await;
+        }
+        let api = session.require_daemon().await?;
         match command {
             GatewayCommand::Stop => stop(&session, &api, out).await,
             GatewayCommand::Status { ready: true } if !api.is_ready().await? => {
@@ -143,14 +141,18 @@ async fn stop(session: &Session, api: &Api, out: &mut Output) -> Result<()> {
     out.line(&format!("stopped {}", api.url()))
 }
 
-/// Waits until the gateway that has the repo, and accepts no more requests, has ended.
-async fn await_end(session: &Session, out: &mut Output) -> Result<()> {
+/// Stops the gateway that has the repo, as soon as it accepts requests, or waits until it has ended.
+async fn stop_holder(session: &Session, out: &mut Output) -> Result<()> {
     let deadline = Instant::now() + grace(session);
-    while let Some(holder) = session.gateway_without_listener() {
-        if Instant::now() > deadline {
-            bail!("{holder} accepts no requests, and did not stop in time: see its log");
+    while let Some(holder) = session.gateway_of_repo() {
+        match session.find_daemon().await? {
+            Ok(api) => return stop(session, &api, out).await,
+            Err(Unserved::Busy(how)) => bail!("{how}: try again later, or send SIGTERM to {holder}"),
+            Err(Unserved::Absent) if Instant::now() > deadline => {
+                bail!("{holder} accepts no requests, and did not stop in time: see its log")
+            }
+            Err(Unserved::Absent) => sleep(STOP_POLL).await,
         }
-        sleep(STOP_POLL).await;
     }
     if out.is_json() {
         return out.object(&json!({ "stopped": true }));

@@ -38,6 +38,22 @@ fn daemon_prints_addresses_and_stops_on_request() {
 }
 
 #[test]
+fn stop_waits_for_a_gateway_that_is_stopping_already() {
+    let place = Place::new();
+    let mut command = place.command(&["gateway", "start", "--port", "0"]);
+    command.env("IPFRS_SERVER_SHUTDOWN_GRACE_SECONDS", "5");
+    let mut daemon = Daemon::start(command);
+    let _held = daemon.send("POST /api/v0/add HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nbegun");
+    daemon.signal(Signal::TERM);
+    daemon.wait_for_log("stopping");
+    let refused = place.fails(&["gateway", "status"]);
+    assert!(refused.contains(&format!("process {} (ipfrs gateway)", daemon.id())), "{refused}");
+    assert!(place.ok(&["gateway", "stop"]).contains("stopped"));
+    assert_eq!(daemon.wait().0, Some(0));
+    assert!(place.fails(&["gateway", "stop"]).contains("no gateway is running"));
+}
+
+#[test]
 fn transfer_running_at_sigterm_completes() {
     let place = Place::new();
     let content = noise(32 * 1024 * 1024);

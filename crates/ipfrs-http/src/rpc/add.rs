@@ -15,9 +15,10 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::RequestMemory;
 use ipfrs_node::{AddOptions, AddSession, Added, Attributes, EntryKind, Layout, LinkName, MutablePath, check_pin_name};
 use ipfrs_rpc::types::{Added as AddedLine, ImportProgress};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
@@ -48,6 +49,9 @@ const MAX_WAITING_BYTES: usize = 16 * 1024 * 1024;
 /// Number of waiting bytes of each import that take no memory of the pool.
 const FREE_WAITING_BYTES: usize = 1024 * 1024;
 
+/// Time after which an import that waits for memory looks for it again.
+const MEMORY_POLL: Duration = Duration::from_millis(100);
+
 /// Memory of a line that waits, besides its bytes.
 const LINE_BYTES: usize = 96;
 
@@ -66,11 +70,14 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
     }
     let session = state.node.add(options).await?;
     let (sender, receiver) = unbounded_channel();
-    let unread = Arc::new(UnreadLines::default());
+    let unread = Arc::new(UnreadLines {
+        bytes: AtomicUsize::new(0),
+        memory: Mutex::new(state.memory.reservation()),
+        read: Notify::new(),
+    });
     let reporter = Reporter {
         lines: sender,
         unread: Arc::clone(&unread),
-        memory: state.memory.reservation(),
         idle_limit: state.config.idle_patience(),
         render: args.render,
         progress: args.is_set("progress"),
@@ -233,11 +240,26 @@ async fn respond(
 }
 
 /// Counter of the output that waits for the client.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct UnreadLines {
     bytes: AtomicUsize,
+    /// Memory of the lines, which may wait for longer than the import takes.
+    memory: Mutex<RequestMemory>,
     /// Notified whenever the client reads a line.
     read: Notify,
+}
+
+impl UnreadLines {
+    /// Returns the number of bytes that wait for the client, if there must not be more.
+    fn excess(&self) -> Option<usize> {
+        let waiting = self.bytes.load(Ordering::Relaxed);
+        let mut memory = self.memory.lock();
+        if waiting <= FREE_WAITING_BYTES {
+            memory.release();
+            return None;
+        }
+        (waiting > MAX_WAITING_BYTES || !memory.try_grow_to(waiting)).then_some(waiting)
+    }
 }
 
 /// Receiving end of the output lines.
@@ -261,8 +283,6 @@ impl ReportedLines {
 struct Reporter {
     lines: UnboundedSender<Result<Bytes>>,
     unread: Arc<UnreadLines>,
-    /// Memory of the output that waits.
-    memory: RequestMemory,
     /// Time for which the client may stop reading while too much output waits for it.
     idle_limit: Duration,
     render: Render,
@@ -279,28 +299,23 @@ impl Reporter {
     /// Reports files that have become durable, and waits for the client if too much output is waiting.
     async fn acknowledged(&mut self, session: &mut AddSession) -> Result<()> {
         session.acknowledged().await?.iter().try_for_each(|added| self.added(added))?;
-        while let Some(waiting) = self.excess() {
-            timeout(self.idle_limit, self.unread.read.notified()).await.map_err(|_| {
+        let mut since = Instant::now();
+        while let Some(waiting) = self.unread.excess() {
+            // Memory may become free without a word.
+            if timeout(MEMORY_POLL, self.unread.read.notified()).await.is_ok() {
+                since = Instant::now();
+            }
+            if since.elapsed() > self.idle_limit {
                 let seconds = self.idle_limit.as_secs();
                 let what = format!(
                     "{waiting} bytes of the response wait for the client, which has read nothing for {seconds} s \
                      (gateway.upload_idle_seconds)"
                 );
-                Error::new(ErrorKind::Timeout, format!("{what}: read while sending, or use silent=true"))
-            })?;
+                let remedy = "read while sending, or use silent=true";
+                return Err(Error::new(ErrorKind::Timeout, format!("{what}: {remedy}")));
+            }
         }
         Ok(())
-    }
-
-    /// Returns the number of bytes that wait for the client, if there must not be more.
-    fn excess(&mut self) -> Option<usize> {
-        let waiting = self.unread.bytes.load(Ordering::Relaxed);
-        if waiting <= FREE_WAITING_BYTES {
-            self.memory.release();
-            return None;
-        }
-        let is_too_much = waiting > MAX_WAITING_BYTES || self.memory.grow_to(waiting).is_err();
-        is_too_much.then_some(waiting)
     }
 
     /// Reports the progress of a file, after each step of its bytes.

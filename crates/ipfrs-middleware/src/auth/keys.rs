@@ -218,6 +218,11 @@ impl Keys {
         valid(&known.principal, now)
     }
 
+    /// Whether there is a key with this ID.
+    pub(super) fn knows(&self, id: &str) -> bool {
+        self.loaded.read().as_ref().is_some_and(|loaded| loaded.by_id.contains_key(id))
+    }
+
     /// Returns the principal with the key of this ID.
     pub(super) fn of_id(&self, id: &str, now: SystemTime) -> std::result::Result<Arc<Principal>, Outcome> {
         let loaded = self.loaded.read();
@@ -275,10 +280,12 @@ impl Keys {
                 let key = loaded.keys.remove(&known.number).ok_or_else(|| Error::internal("a key has no entry"))?;
                 key.info()
             })
-            .await?;
-        if let Some(principal) = revoked {
+            .await;
+        // Even if the change may not be durable.
+        if let Some(principal) = revoked.filter(|_| !self.knows(id)) {
             principal.revoked.cancel();
         }
+        let info = info?;
         tracing::info!(id, name = info.name, "revoked an API key");
         Ok(info)
     }
@@ -309,9 +316,12 @@ impl Keys {
         })
         .await;
         if let Err(error) = written {
-            // The file may have been replaced although the change failed, and it is what a restart reads.
-            if let Ok(Some(read)) = self.read().await {
-                *self.loaded.write() = Some(read);
+            // The file may have been replaced although it may not be durable, and it is what a restart reads.
+            let read = self.read().await.ok().flatten();
+            if read.is_some_and(|read| {
+                read.by_id.len() == changed.by_id.len() && read.by_id.keys().all(|id| changed.by_id.contains_key(id))
+            }) {
+                *self.loaded.write() = Some(changed);
             }
             return Err(error);
         }

@@ -27,8 +27,8 @@ impl Tree {
     }
 }
 
-/// Decodes CBOR in the form of [`canonical_cbor`](ipfrs_unixfs::canonical_cbor), which has checked all but texts and
-/// links, and bounds the depth.
+/// Decodes CBOR in the form of [`canonical_cbor`](ipfrs_unixfs::canonical_cbor), which has checked all but texts,
+/// and bounds the depth.
 ///
 /// # Errors
 /// For a text that is not UTF-8, and for a link that is no content ID.

@@ -5,7 +5,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use bytes::Bytes;
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, Result, parse_cid};
 use ipld_core::cid::Cid as LinkCid;
 use ipld_core::ipld::Ipld;
 
@@ -30,7 +30,9 @@ fn into_ipld(value: Plain) -> Result<Ipld> {
         Plain::List(list) => Ipld::List(list.into_iter().map(into_ipld).collect::<Result<_>>()?),
         Plain::Map(map) => match map.as_slice() {
             [(key, Plain::Text(cid))] if key == RESERVED => {
-                let cid = LinkCid::try_from(cid.as_str());
+                // Unlike the parser of the library, this one takes nothing but a content ID.
+                let cid = parse_cid(cid)
+                    .and_then(|cid| LinkCid::try_from(cid.to_bytes()).map_err(|e| Error::invalid(e.to_string())));
                 Ipld::Link(cid.map_err(|e| Error::invalid(format!("a link is no content ID: {e}")))?)
             }
             [(key, Plain::Map(inner))] if key == RESERVED && is_bytes(inner) => {
@@ -167,7 +169,8 @@ mod tests {
             let message = decode(json.as_bytes()).unwrap_err().to_string();
             assert!(message.contains("reserves"), "{json}: {message}");
         }
-        for json in ["{\"/\":\"no CID\"}", "{\"/\":{\"bytes\":\"?\"}}", "{\"a\":1,\"a\":2}", "1 2"] {
+        let url = format!("{{\"/\":\"https://example.org/ipfs/{CID}\"}}");
+        for json in [&url, "{\"/\":\"no CID\"}", "{\"/\":{\"bytes\":\"?\"}}", "{\"a\":1,\"a\":2}", "1 2"] {
             decode(json.as_bytes()).unwrap_err();
         }
         let map = |key: &str, value| Ipld::Map([(key.to_owned(), value)].into());

@@ -12,7 +12,7 @@ use ipfrs_store::{PutMode, RESERVED_CODEC};
 use ipfrs_stream::car::{CarLimits, CarReader};
 use ipfrs_unixfs::{MAX_GATHERING, SpareBatch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 
 use crate::gc::RenewedLease;
@@ -49,6 +49,8 @@ pub struct DagImport {
     limits: CarLimits,
     batch: Vec<Block>,
     batch_bytes: usize,
+    /// When the first block of the batch arrived; `None` if the batch is empty.
+    gathering_since: Option<Instant>,
     puts: JoinSet<Result<()>>,
     roots: Vec<Cid>,
     seen: HashSet<Cid>,
@@ -89,6 +91,7 @@ impl Node {
             limits,
             batch: Vec::new(),
             batch_bytes: 0,
+            gathering_since: None,
             puts: JoinSet::new(),
             roots: Vec::new(),
             seen: HashSet::new(),
@@ -119,10 +122,14 @@ impl DagImport {
         loop {
             let next = {
                 let mut next = pin!(reader.next());
-                match timeout(MAX_GATHERING, &mut next).await {
-                    Ok(next) => next,
+                let in_time = match self.gathering_since {
+                    Some(since) => timeout_at(since + MAX_GATHERING, &mut next).await.ok(),
+                    None => Some((&mut next).await),
+                };
+                match in_time {
+                    Some(next) => next,
                     // A slow client must not keep the batch in memory.
-                    Err(_) => {
+                    None => {
                         self.send().await?;
                         next.await
                     }
@@ -142,6 +149,7 @@ impl DagImport {
             }
             self.blocks += 1;
             self.batch_bytes += len;
+            self.gathering_since.get_or_insert_with(Instant::now);
             self.batch.push(block);
         }
         // The index of a CARv2 follows its blocks. It is read and discarded so that the client can finish sending.
@@ -178,6 +186,7 @@ impl DagImport {
 
     /// Hands the batch to the store, and waits while [`MAX_BATCHES`] are being written.
     async fn send(&mut self) -> Result<()> {
+        self.gathering_since = None;
         let batch = std::mem::take(&mut self.batch);
         if batch.is_empty() {
             return Ok(());

@@ -12,9 +12,9 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::Pin;
-use ipfrs_unixfs::{Attributes, Entry, ImportOptions, Importer, MAX_GATHERING, Mark, Overrides};
+use ipfrs_unixfs::{Attributes, Entry, ImportOptions, Importer, Mark, Overrides};
 use prometheus::IntCounter;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 use super::directory_tree::Tree;
 use super::keeping::Keeping;
@@ -34,8 +34,8 @@ const MAX_PATH_BYTES: usize = 4_096;
 /// import ends, at about 150 bytes per name.
 const MAX_ENTRIES: usize = 100_000_000;
 
-/// Maximum length of the names of entries whose blocks are gathered, in bytes. The blocks of small files may take less
-/// memory than their names.
+/// Length of the names of entries after which the gathered blocks are passed on, in bytes. The blocks of small files may
+/// take less memory than their names, which wait for them.
 const MAX_GATHERED_NAME_BYTES: usize = 256 * 1024;
 
 /// One import. Files are returned as [`Added`] once their blocks are durable. Directories are built after all files
@@ -62,7 +62,7 @@ pub struct AddSession {
     unnamed: bool,
     entries: usize,
     waiting: VecDeque<(Mark, Added)>,
-    /// Bytes of the names of entries whose blocks are being gathered.
+    /// Bytes of the names of entries since blocks were last passed on because of them.
     gathered_name_bytes: usize,
     /// First name in the path of the latest part.
     last_root: Vec<u8>,
@@ -315,10 +315,12 @@ impl AddSession {
     /// Errors of the store.
     pub async fn wait_for<T>(&mut self, part: impl Future<Output = T> + Send) -> Result<T> {
         let mut part = pin!(part);
-        if let Ok(part) = timeout(MAX_GATHERING, &mut part).await {
-            return Ok(part);
+        if let Some(until) = self.importer.gathered_until() {
+            if let Ok(part) = timeout_at(until, &mut part).await {
+                return Ok(part);
+            }
+            self.importer.pass_on().await?;
         }
-        self.importer.pass_on().await?;
         Ok(part.await)
     }
 

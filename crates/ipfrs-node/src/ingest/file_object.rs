@@ -9,7 +9,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 
 use super::files_directory::FilesDirectory;
 use super::{IngestName, exists};
@@ -99,22 +98,16 @@ impl FileObject {
 }
 
 impl Drop for FileObject {
-    /// Removes an object of which nothing was acknowledged, so that it does not keep its name from the next attempt.
+    /// Removes an object of which nothing was acknowledged, so that it does not keep its name from the next attempt. That
+    /// is why it happens at once, although it waits for the disk.
     fn drop(&mut self) {
         if !self.is_draft {
             return;
         }
-        let (path, file) = (self.path.clone(), self.file.clone());
-        let remove = move || {
-            let Ok(metadata) = file.lock().metadata() else { return };
-            let is_there = || fs::symlink_metadata(&*path).is_ok_and(|found| found.ino() == metadata.ino());
-            if metadata.len() == 0 && is_there() {
-                let _ = fs::remove_file(&*path);
-            }
-        };
-        match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(remove)),
-            Err(_) => remove(),
+        let Ok(metadata) = self.file.lock().metadata() else { return };
+        let is_there = || fs::symlink_metadata(&*self.path).is_ok_and(|found| found.ino() == metadata.ino());
+        if metadata.len() == 0 && is_there() {
+            let _ = fs::remove_file(&*self.path);
         }
     }
 }

@@ -93,34 +93,28 @@ impl PinningServices {
                 return Err(Error::too_large(format!("there are {MAX_SERVICES} services already: remove one")));
             }
             services.insert(name, service);
-            Ok(())
+            Ok(true)
         })
         .await
     }
 
     pub(super) async fn remove(&self, name: &str) -> Result<()> {
         let name = name.to_owned();
-        self.change(move |services| {
-            services.remove(&name);
-            Ok(())
-        })
-        .await
+        self.change(move |services| Ok(services.remove(&name).is_some())).await
     }
 
-    /// Reads, changes and writes the file, one change after the other. A change that has begun ends even if its client
-    /// leaves.
+    /// Reads, changes and writes the file, one change after the other. `change` returns whether it changed anything. A
+    /// change that has begun ends even if its client leaves.
     async fn change(
         &self,
-        change: impl FnOnce(&mut BTreeMap<String, SavedService>) -> Result<()> + Send + 'static,
+        change: impl FnOnce(&mut BTreeMap<String, SavedService>) -> Result<bool> + Send + 'static,
     ) -> Result<()> {
         let changing = self.changing.clone().lock_owned().await;
         let path = PathBuf::from(&*self.path);
         off_workers(move || {
             let _changing = changing;
             let mut saved = read(&path)?;
-            let before = saved.services.len();
-            change(&mut saved.services)?;
-            if saved.services.len() == before {
+            if !change(&mut saved.services)? {
                 return Ok(());
             }
             let bytes = serde_json::to_vec_pretty(&saved).map(Zeroizing::new);

@@ -3,6 +3,8 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use rustix::fs::{FlockOperation, flock};
@@ -10,6 +12,10 @@ use rustix::process::{Pid, test_kill_process};
 
 /// Format version of the directory. A store with a higher version is rejected.
 const FORMAT: u32 = 1;
+
+/// Number of attempts to lock a file whose holder has no name, and the pause between them.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The lock of a store, held exclusively or shared until it is dropped. The operating system releases it when the
 /// process ends for any reason.
@@ -33,7 +39,7 @@ impl StoreLock {
         let failed = |error| cannot("open", &path, error);
         let mut file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match locked(&mut file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(held_by_other(dir, &mut file)),
             Err(error) => return Err(cannot("lock", &path, error.into())),
@@ -100,6 +106,17 @@ impl Drop for StoreLock {
     }
 }
 
+/// Locks the file. Tries again for a moment if someone has locked it without a name: [`lock_holder`] does for an instant.
+fn locked(file: &mut File, operation: FlockOperation) -> rustix::io::Result<()> {
+    for _ in 0..ATTEMPTS {
+        match flock(&*file, operation) {
+            Err(rustix::io::Errno::WOULDBLOCK) if named_holder(file).is_none() => thread::sleep(PAUSE),
+            outcome => return outcome,
+        }
+    }
+    flock(&*file, operation)
+}
+
 fn held_by_other(dir: &Path, file: &mut File) -> Error {
     let (dir, who) = (dir.display(), named_holder(file));
     let message = match who {
@@ -117,6 +134,7 @@ fn held_by_other(dir: &Path, file: &mut File) -> Error {
 /// was killed leaves its name.
 fn named_holder(file: &mut File) -> Option<String> {
     let mut text = String::new();
+    let _ = file.rewind();
     // The text may not be written yet, or may be unreadable. Messages are then only less helpful.
     let _ = file.take(4_096).read_to_string(&mut text);
     let mut lines = text.lines();
@@ -130,7 +148,11 @@ pub fn lock_holder(dir: &Path) -> Option<String> {
     let mut file = File::open(dir.join("lock")).ok()?;
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(rustix::io::Errno::WOULDBLOCK) => named_holder(&mut file),
-        _ => None,
+        _ => {
+            // A child process that is being spawned may have a copy of the descriptor.
+            let _ = flock(&file, FlockOperation::Unlock);
+            None
+        }
     }
 }
 

@@ -187,6 +187,12 @@ impl Importer {
         self.writer.durable()
     }
 
+    /// Returns the time at which the gathered blocks should be [passed on](Self::pass_on), if there are any.
+    #[must_use]
+    pub fn gathered_until(&self) -> Option<Instant> {
+        self.writer.gathering_since().map(|since| since + MAX_GATHERING)
+    }
+
     /// Sends all gathered blocks to the sink, without waiting until they are durable.
     ///
     /// # Errors

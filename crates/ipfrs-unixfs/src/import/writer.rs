@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ipfrs_core::{Block, Error, ErrorKind, FileOffset, Result};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
@@ -29,6 +30,8 @@ pub(crate) struct BlockWriter {
     /// Blocks of the batch that are parts of local files.
     leaves: Vec<(Block, FileOffset)>,
     batch_bytes: usize,
+    /// When the first block of the batch was pushed; `None` if the batch is empty.
+    gathering_since: Option<Instant>,
     in_flight: VecDeque<Put>,
     /// Position after the last block that was pushed.
     mark: Mark,
@@ -51,6 +54,7 @@ impl BlockWriter {
             batch: Vec::new(),
             leaves: Vec::new(),
             batch_bytes: 0,
+            gathering_since: None,
             in_flight: VecDeque::new(),
             mark: Mark::default(),
             durable: Mark::default(),
@@ -79,6 +83,7 @@ impl BlockWriter {
             self.send().await?;
         }
         self.batch_bytes += len;
+        self.gathering_since.get_or_insert_with(Instant::now);
         Ok(())
     }
 
@@ -98,6 +103,10 @@ impl BlockWriter {
             self.finish_oldest().await?;
         }
         Ok(())
+    }
+
+    pub(crate) fn gathering_since(&self) -> Option<Instant> {
+        self.gathering_since
     }
 
     pub(crate) fn mark(&self) -> Mark {
@@ -128,6 +137,7 @@ impl BlockWriter {
             self.finish_oldest().await?;
         }
         self.batch_bytes = 0;
+        self.gathering_since = None;
         let (batch, leaves) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.leaves));
         let sink = Arc::clone(&self.sink);
         let is_acknowledged = Arc::new(AtomicBool::new(false));
