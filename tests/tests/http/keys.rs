@@ -45,6 +45,9 @@ async fn key_commands_work_and_survive_a_restart() {
     let made = gateway.rpc_json("key/gen?arg=b").await;
     assert!(made["Name"] == "b" && made["Id"].as_str().unwrap().starts_with("k51"), "{made}");
     let rsa = gateway.rpc_json("key/gen?arg=a&type=rsa&size=2048&ipns-base=b58mh").await;
+    // As aioipfs sends it.
+    gateway.rpc_json("key/gen?arg=aioipfs&type=ed25519&size=2048").await;
+    gateway.rpc_json("key/rm?arg=aioipfs").await;
     assert!(rsa["Id"].as_str().unwrap().starts_with("Qm"), "{rsa}");
     let secp256k1 = gateway.rpc_json("key/gen?arg=c%20%C3%BC&type=secp256k1&ipns-base=base32").await;
     assert!(secp256k1["Id"].as_str().unwrap().starts_with("bafz"), "{secp256k1}");

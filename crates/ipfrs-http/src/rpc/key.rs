@@ -18,6 +18,9 @@ use crate::state::AppState;
 /// Maximum size of a key file, in bytes: an RSA key of 8,192 bits takes a tenth of it.
 const MAX_KEY_BYTES: usize = 64 * 1024;
 
+/// Size that clients send if their caller gives none.
+const CLIENTS_DEFAULT_BITS: i64 = 2_048;
+
 /// Maximum size of a message to sign or verify, in bytes.
 const MAX_MESSAGE_BYTES: usize = MAX_BLOCK_BYTES;
 
@@ -69,8 +72,9 @@ impl KeyEncoding {
 pub(super) async fn generate(State(state): State<AppState>, args: Args) -> CommandResult {
     let (name, encoding) = (args.one("name")?, KeyEncoding::of(&args)?);
     let key_type: KeyType = args.text("type").map_or(Ok(KeyType::Ed25519), str::parse)?;
-    // Kubo's Go clients send -1 for an unset size.
-    let size = args.number("size")?.filter(|size| *size != -1).map(key_bits).transpose()?;
+    // Kubo's Go clients send -1 for an unset size, and aioipfs the default of RSA keys for all types.
+    let is_unset = |size: &i64| *size == -1 || *size == CLIENTS_DEFAULT_BITS && key_type != KeyType::Rsa;
+    let size = args.number("size")?.filter(|size| !is_unset(size)).map(key_bits).transpose()?;
     let key = state.node.generate_key(name, key_type, size).await?;
     Ok(output::object(encoding.key(&key)?))
 }
