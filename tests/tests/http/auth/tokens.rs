@@ -41,18 +41,23 @@ fn claims(change: impl FnOnce(&mut Value)) -> Value {
     claims
 }
 
+/// Starts a gateway that takes tokens signed with `keys`, a file or a URL.
+async fn with_keys(keys: String, max_failures: u32) -> Guarded {
+    Guarded::start_with(|config| {
+        config.auth.jwt_keys = keys;
+        config.auth.jwt_issuer = "https://issuer.example".to_owned();
+        config.auth.jwt_audience = "ipfrs".to_owned();
+        config.auth.max_failures_per_minute = max_failures;
+    })
+    .await
+}
+
 #[tokio::test]
 async fn tokens_are_verified_with_the_keys_of_their_issuer() {
     let files = tempfile::tempdir().unwrap();
     let file = files.path().join("jwks.json");
     std::fs::write(&file, key_set("one", SECRET)).unwrap();
-    let guarded = Guarded::start_with(|config| {
-        config.auth.jwt_keys = file.to_str().unwrap().to_owned();
-        config.auth.jwt_issuer = "https://issuer.example".to_owned();
-        config.auth.jwt_audience = "ipfrs".to_owned();
-        config.auth.max_failures_per_minute = 1_000;
-    })
-    .await;
+    let guarded = with_keys(file.to_str().unwrap().to_owned(), 1_000).await;
     let status = async |token: &str| guarded.get("/metrics", token).await.status().as_u16();
     let good = token("one", Algorithm::HS256, &claims(|_| {}));
     assert_eq!(status(&good).await, 200);
@@ -94,12 +99,7 @@ async fn a_new_key_is_read_when_a_token_names_it() {
     let files = tempfile::tempdir().unwrap();
     let file = files.path().join("jwks.json");
     std::fs::write(&file, key_set("old", b"another secret of sufficient length")).unwrap();
-    let guarded = Guarded::start_with(|config| {
-        config.auth.jwt_keys = file.to_str().unwrap().to_owned();
-        config.auth.jwt_issuer = "https://issuer.example".to_owned();
-        config.auth.jwt_audience = "ipfrs".to_owned();
-    })
-    .await;
+    let guarded = with_keys(file.to_str().unwrap().to_owned(), 1_000).await;
     std::fs::write(&file, key_set("new", SECRET)).unwrap();
     let new = token("new", Algorithm::HS256, &claims(|_| {}));
     assert_eq!(guarded.get("/metrics", &new).await.status(), 200);
@@ -148,13 +148,7 @@ async fn issuer(first: (u16, String), others: String, go: watch::Receiver<bool>)
 async fn valid_tokens_wait_for_the_keys_that_are_being_read() {
     let (go, gate) = watch::channel(false);
     let server = issuer((200, public_key_set("old")), public_key_set("new"), gate).await;
-    let guarded = Guarded::start_with(|config| {
-        config.auth.jwt_keys = server.url();
-        config.auth.jwt_issuer = "https://issuer.example".to_owned();
-        config.auth.jwt_audience = "ipfrs".to_owned();
-        config.auth.max_failures_per_minute = 1;
-    })
-    .await;
+    let guarded = with_keys(server.url(), 1).await;
     let (new, old) = (signed("new"), signed("old"));
     let statuses = async |token: &str| guarded.get("/metrics", token).await.status().as_u16();
     let go = async {
@@ -172,13 +166,7 @@ async fn valid_tokens_wait_for_the_keys_that_are_being_read() {
 async fn keys_that_are_not_available_are_no_failed_attempts() {
     let (_go, gate) = watch::channel(true);
     let server = issuer((500, String::new()), "not a key set".to_owned(), gate).await;
-    let guarded = Guarded::start_with(|config| {
-        config.auth.jwt_keys = server.url();
-        config.auth.jwt_issuer = "https://issuer.example".to_owned();
-        config.auth.jwt_audience = "ipfrs".to_owned();
-        config.auth.max_failures_per_minute = 1;
-    })
-    .await;
+    let guarded = with_keys(server.url(), 1).await;
     let good = token("one", Algorithm::HS256, &claims(|_| {}));
     for _ in 0..3 {
         assert_eq!(guarded.get("/metrics", &good).await.status(), 503);
