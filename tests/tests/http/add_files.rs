@@ -61,6 +61,34 @@ async fn configured_settings_are_those_of_an_add_without_options() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_has_sent_is_stored_although_it_sends_no_more() {
+    let gateway = TestGateway::start().await;
+    let stored = async |cid: &str| {
+        let until_stored =
+            async { while gateway.rpc(&format!("block/stat?arg={cid}")).send().await.unwrap().status() != 200 {} };
+        // Less than the time after which the upload is aborted.
+        tokio::time::timeout(std::time::Duration::from_secs(50), until_stored)
+            .await
+            .expect("stored without more bytes");
+    };
+    let hash_only = |name: &'static str| gateway.add("only-hash=true&raw-leaves=true", name);
+    let (file, leaf) = (hash_only("a file").await, hash_only("a leaf").await);
+    let part = "--XX\r\nContent-Disposition: form-data; name=file; filename=a\r\n\r\na file\r\n--XX\r\n";
+    let form = "Content-Type: multipart/form-data; boundary=XX\r\nContent-Length: 10000\r\n";
+    let add = "POST /api/v0/add?raw-leaves=true HTTP/1.1\r\nHost: x\r\n";
+    let mut adding = Wire::connect(&gateway).await;
+    adding.send(&format!("{add}{form}\r\n{part}")).await;
+    stored(&file).await;
+    let origin = TestGateway::start().await;
+    assert_eq!(origin.add("raw-leaves=true", "a leaf").await, leaf);
+    let car = origin.get(&format!("/ipfs/{leaf}?format=car")).await.bytes().await.unwrap();
+    let mut importing = Wire::connect(&gateway).await;
+    let import = "POST /api/v0/dag/import HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n";
+    importing.send([import.as_bytes(), &car].concat()).await;
+    stored(&leaf).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn import_with_unread_response_is_aborted_eventually() {
     let gateway = TestGateway::start_with(|config| config.gateway.upload_idle_seconds = 1).await;
     let mut wire = Wire::connect(&gateway).await;
