@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use ipfrs_core::cores;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Block, Cid, Multihash};
@@ -72,7 +73,7 @@ impl Verifier {
 }
 
 async fn form_batches(context: Arc<Context>, mut received: mpsc::Receiver<Received>) {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = cores();
     let permits = Arc::new(Semaphore::new(threads.min(MAX_BATCHES)));
     // Messages that arrive while all permits are taken form the next batch.
     while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {

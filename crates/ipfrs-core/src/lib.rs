@@ -2,11 +2,13 @@
 //!
 //! This crate performs no I/O and contains no asynchronous code.
 
+mod base58;
 mod block;
 mod cid;
 mod cid_list;
 mod cid_text;
 pub mod codec;
+mod cores;
 mod error;
 pub mod fair_pool;
 mod file_offset;
@@ -19,7 +21,8 @@ pub mod turns;
 pub use block::{Block, check_block_size};
 pub use cid::{Cid, Multihash};
 pub use cid_list::{CidList, CidListIter};
-pub use cid_text::{cid_from_bytes, cid_to_string, identity_payload, new_cid, parse_cid, to_base};
+pub use cid_text::{cid_from_bytes, cid_text, cid_to_string, identity_payload, new_cid, parse_cid, to_base};
+pub use cores::cores;
 pub use error::{Error, ErrorKind, Result};
 pub use file_offset::FileOffset;
 pub use multibase::Base;

@@ -5,13 +5,12 @@ mod transcoded;
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
-use std::thread::available_parallelism;
 
 use axum::body::Body;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use ipfrs_core::Error;
+use ipfrs_core::{Error, cores};
 use tokio::sync::Semaphore;
 use tonic::Status;
 use zstd::stream::read::Decoder as ZstdDecoder;
@@ -112,7 +111,7 @@ pub(crate) struct Coder {
 impl Coder {
     /// Without `compresses_answers` there are no permits for compressed responses.
     pub(crate) fn new(compresses_answers: bool) -> Self {
-        let cpu_permits = available_parallelism().map_or(1, usize::from);
+        let cpu_permits = cores();
         let places = if compresses_answers { MAX_ANSWERS } else { 0 };
         Self { cpu_permits: Arc::new(Semaphore::new(cpu_permits)), places: Arc::new(Semaphore::new(places)) }
     }

@@ -46,8 +46,12 @@ impl Default for Log {
 
 #[derive(Debug)]
 struct Entry {
-    command: LoggedCommand,
-    ended: Option<Instant>,
+    id: u64,
+    path: String,
+    arguments: Vec<String>,
+    options: BTreeMap<String, String>,
+    started: SystemTime,
+    ended: Option<(SystemTime, Instant)>,
 }
 
 impl CommandLog {
@@ -56,24 +60,15 @@ impl CommandLog {
         let short = |text: &String| text.chars().take(MAX_CHARS).collect::<String>();
         let options: BTreeMap<_, _> =
             options.iter().take(MAX_PARTS).map(|(name, value)| (short(name), short(value))).collect();
-        let args = arguments.iter().take(MAX_PARTS).map(short).collect();
+        let arguments = arguments.iter().take(MAX_PARTS).map(short).collect();
+        let (path, started) = (path.to_owned(), SystemTime::now());
         let mut log = self.log();
         let id = log.next_id;
         log.next_id += 1;
-        log.drop_old();
         if log.commands.len() == MAX_COMMANDS {
             log.commands.pop_front();
         }
-        let command = LoggedCommand {
-            start_time: timestamp::format_milliseconds(SystemTime::now()),
-            end_time: NO_TIME.to_owned(),
-            active: true,
-            command: path.to_owned(),
-            options,
-            args,
-            id,
-        };
-        log.commands.push_back(Entry { command, ended: None });
+        log.commands.push_back(Entry { id, path, arguments, options, started, ended: None });
         RunningCommand { log: self.clone(), id }
     }
 
@@ -81,7 +76,7 @@ impl CommandLog {
     pub(crate) fn entries(&self) -> Vec<LoggedCommand> {
         let mut log = self.log();
         log.drop_old();
-        log.commands.iter().map(|entry| entry.command.clone()).collect()
+        log.commands.iter().map(Entry::shown).collect()
     }
 
     /// Removes the commands that have ended.
@@ -102,7 +97,21 @@ impl CommandLog {
 impl Log {
     fn drop_old(&mut self) {
         let kept_for = self.kept_for;
-        self.commands.retain(|entry| entry.ended.is_none_or(|ended| ended.elapsed() < kept_for));
+        self.commands.retain(|entry| entry.ended.is_none_or(|(_, ended)| ended.elapsed() < kept_for));
+    }
+}
+
+impl Entry {
+    fn shown(&self) -> LoggedCommand {
+        LoggedCommand {
+            start_time: timestamp::format_milliseconds(self.started),
+            end_time: self.ended.map_or(NO_TIME.to_owned(), |(ended, _)| timestamp::format_milliseconds(ended)),
+            active: self.ended.is_none(),
+            command: self.path.clone(),
+            options: self.options.clone(),
+            args: self.arguments.clone(),
+            id: self.id,
+        }
     }
 }
 
@@ -123,10 +132,8 @@ impl RunningCommand {
 impl Drop for RunningCommand {
     fn drop(&mut self) {
         let mut log = self.log.log();
-        if let Some(entry) = log.commands.iter_mut().rev().find(|entry| entry.command.id == self.id) {
-            entry.command.active = false;
-            entry.command.end_time = timestamp::format_milliseconds(SystemTime::now());
-            entry.ended = Some(Instant::now());
+        if let Some(entry) = log.commands.iter_mut().rev().find(|entry| entry.id == self.id) {
+            entry.ended = Some((SystemTime::now(), Instant::now()));
         }
     }
 }

@@ -16,7 +16,6 @@ mod types;
 pub(crate) mod upload;
 
 use std::sync::Arc;
-use std::thread::available_parallelism;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -25,7 +24,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use http_body_util::BodyExt;
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::{Error, ErrorKind, Result, cores};
 use ipfrs_middleware::{Client, FairPool, Share};
 use ipfrs_node::{Node, StoreEpoch};
 use prometheus::Registry;
@@ -131,7 +130,7 @@ impl Compression {
         config.validate()?;
         let has_cache =
             config.enabled && config.cache_bytes > 0 && node.config().cache.enabled && !node.verifies_reads();
-        let cores = available_parallelism().map_or(1, usize::from);
+        let cores = cores();
         Ok(Self {
             config: config.clone(),
             meters: Meter::register(registry)?,

@@ -1,10 +1,8 @@
 //! The `[server]` section.
 
-use std::num::NonZero;
-use std::thread;
 use std::time::Duration;
 
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, Result, cores};
 use serde::Deserialize;
 
 /// `[server]`: listen address and limits of a connection.
@@ -98,7 +96,7 @@ impl ServerConfig {
     /// Returns the number of threads that serve requests.
     #[must_use]
     pub fn worker_threads(&self) -> usize {
-        self.workers.unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZero::get))
+        self.workers.unwrap_or_else(cores)
     }
 
     /// Returns [`header_timeout_seconds`](Self::header_timeout_seconds) as a duration.

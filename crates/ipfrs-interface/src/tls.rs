@@ -290,7 +290,7 @@ impl Tls {
         self.0.metrics.is_current.set(i64::from(read.is_ok()));
         let state = read?;
         self.0.metrics.show(&state.certificates);
-        tracing::info!(certificates = state.config.certificates.len(), "read the certificates of [tls]");
+        tracing::info!(certificates = state.certificates.iter().count(), "read the certificates of [tls]");
         *self.0.state.write() = Arc::new(state);
         Ok(())
     }

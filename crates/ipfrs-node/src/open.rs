@@ -4,14 +4,13 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use futures::StreamExt;
 #[cfg(doc)]
 use ipfrs_core::ErrorKind;
 use ipfrs_core::turns::Turns;
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, Result, cores};
 #[cfg(feature = "bitswap")]
 use ipfrs_retrieval::Exchange;
 use ipfrs_store::{BlockStore, Engine, Filestore, MemoryStore, PackOptions, PackStore, Pins, StoreConfig};
@@ -363,7 +362,7 @@ impl Opened {
         let keeps = config.cache.enabled && !verify_on_read;
         let catalogues = || Catalogues::new(served.clone(), &config.cache, metrics.cache_meter("tensor"));
         let nodes = || Arc::new(NodeCache::new(served.clone(), config.cache.max_bytes));
-        let cores = available_parallelism().map_or(1, usize::from);
+        let cores = cores();
         let inner = Inner {
             mappings,
             nodes: keeps.then(nodes),

@@ -1,12 +1,10 @@
 //! Decoded UnixFS nodes.
 
 use std::fmt;
-use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
-use std::thread::available_parallelism;
 
 use bytes::Bytes;
-use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec, cores};
 use prost::encoding::decode_varint;
 use tokio::sync::Semaphore;
 use tokio::task::coop::consume_budget;
@@ -189,8 +187,7 @@ const MAX_INLINE_DECODE_BYTES: usize = 32 * 1024;
 
 /// One permit for each large node that is being decoded, as many as there are cores. Decoding takes up to ten times the
 /// memory of the block, so that a few hundred requests would otherwise take gigabytes.
-static DECODING: LazyLock<Arc<Semaphore>> =
-    LazyLock::new(|| Arc::new(Semaphore::new(available_parallelism().map_or(1, NonZero::get))));
+static DECODING: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(cores())));
 
 /// Decodes a block like [`decode`], without blocking the runtime. Other tasks run in between, whatever the size and
 /// number of the nodes that a task decodes. Large nodes are decoded on a blocking thread, a few at a time.
@@ -313,7 +310,7 @@ mod tests {
         // One thread, so that its work runs in order.
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         runtime.block_on(async {
-            let cores = u32::try_from(available_parallelism().map_or(1, NonZero::get)).unwrap();
+            let cores = u32::try_from(cores()).unwrap();
             let others = DECODING.acquire_many(cores).await.unwrap();
             let has_run = Arc::new(AtomicBool::new(false));
             let work = Arc::clone(&has_run);

@@ -8,7 +8,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
-use ipfrs_core::{Base, Cid, Error, Result, cid_to_string, parse_cid, to_base};
+use ipfrs_core::{Base, Cid, Error, Result, cid_text, cid_to_string, parse_cid, to_base};
 use ipfrs_middleware::{RequestDeadline, RequestMemory};
 use ipfrs_node::{ContentPath, LinkName, Node};
 use ipfrs_rpc::duration;
@@ -378,7 +378,7 @@ impl Render {
                 cid_to_string(&Cid::new_v1(cid.codec(), *cid.hash()), base.unwrap_or(Base::Base32Lower))
             }
             (Some(base), upgrade) if !(is_v0 && upgrade == Some(false)) => cid_to_string(cid, base),
-            _ => Ok(cid.to_string()),
+            _ => Ok(cid_text(cid)),
         }
     }
 }

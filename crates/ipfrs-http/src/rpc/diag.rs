@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::extract::State;
-use ipfrs_core::Error;
+use ipfrs_core::{Error, cores};
 use ipfrs_rpc::duration;
 use serde_json::json;
 
@@ -59,7 +59,7 @@ pub(super) async fn system(State(state): State<AppState>) -> CommandResult {
             "arch": super::node::architecture(),
             "compiler": "rustc",
             "gomaxprocs": 0,
-            "numcpu": std::thread::available_parallelism().map_or(0, usize::from),
+            "numcpu": cores(),
             "numgoroutines": 0,
             "os": std::env::consts::OS,
             "version": env!("CARGO_PKG_VERSION"),

@@ -312,7 +312,14 @@ impl HttpClient for Http {
 }
 
 fn refused(error: instant_acme::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("the authority: {error}")).with_source(error)
+    // The outer errors of a failed connection do not say why.
+    let mut cause: &dyn std::error::Error = &error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    let cause = cause.to_string();
+    let message = if error.to_string().contains(&cause) { error.to_string() } else { format!("{error}: {cause}") };
+    Error::new(ErrorKind::Unavailable, format!("the authority: {message}")).with_source(error)
 }
 
 fn failed(why: &str) -> Error {

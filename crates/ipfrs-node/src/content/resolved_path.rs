@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ipfrs_core::Cid;
+use ipfrs_core::{Cid, cid_text};
 use ipfrs_store::{BlockStore, Footprint, Provenance, StoreEpoch};
 use ipfrs_unixfs::{LinkName, Resolved};
 
@@ -38,11 +38,16 @@ impl ResolvedPath {
         store: &dyn BlockStore,
         since: StoreEpoch,
     ) -> Self {
-        let cid = resolved.cid.to_string();
-        let roots = match resolved.roots.as_slice() {
-            [one] if *one == resolved.cid => cid.clone(),
-            many => many.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
-        };
+        let cid = cid_text(&resolved.cid);
+        let mut roots = String::with_capacity((cid.len() + 1) * resolved.roots.len());
+        for root in &resolved.roots {
+            let comma = if roots.is_empty() { "" } else { "," };
+            roots.push_str(comma);
+            match *root == resolved.cid {
+                true => roots.push_str(&cid),
+                false => roots.push_str(&cid_text(root)),
+            }
+        }
         let blocks: Arc<[Cid]> = resolved.shards.into_iter().chain(resolved.roots).collect();
         let provenance = Provenance::new(store, since, Footprint::of(&*blocks));
         Self { path, cid, roots, remainder: resolved.remainder, provenance, blocks, target: resolved.cid, kind }

@@ -1,11 +1,10 @@
 //! Verification of stored blocks against their content IDs.
 
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
-use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, hash};
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Result, cores, hash};
 use ipfrs_store::{BlockStore, BlockStoreExt, Scrubbed};
 use tokio::sync::mpsc::Sender;
 use tokio::time::timeout;
@@ -128,7 +127,7 @@ impl Node {
                 }
             }
         });
-        let mut checked = checked.buffer_unordered(available_parallelism().map_or(1, usize::from));
+        let mut checked = checked.buffer_unordered(cores());
         let mut verified = Verified::default();
         while let Some(part) = checked.next().await {
             let (part, corrupt) = part?;

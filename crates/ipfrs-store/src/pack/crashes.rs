@@ -10,7 +10,7 @@ use std::thread;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use ipfrs_core::hash::{self, HashFunction};
-use ipfrs_core::{Block, Cid, codec};
+use ipfrs_core::{Block, Cid, codec, cores};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
@@ -139,7 +139,7 @@ async fn content(dir: &Path, expected: &Expected) -> Content {
 fn assert_all_recover(crashes: &[(Files, Arc<Expected>)]) {
     let (next, rebuilt) = (AtomicUsize::new(0), Rebuilt::default());
     thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from).min(8) {
+        for _ in 0..cores().min(8) {
             scope.spawn(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
                 while let Some((files, expected)) = crashes.get(next.fetch_add(1, Ordering::Relaxed)) {

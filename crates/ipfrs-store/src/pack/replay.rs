@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Scope};
 
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, Result, cores};
 use parking_lot::Mutex;
 
 use super::changes::{Change, Changes};
@@ -87,7 +87,7 @@ pub(super) fn replay_with_gaps(index: &Index, source: Source<'_>) -> Result<(u32
 /// needed for that. Blocks are named by their content, so any block that verifies may be kept, acknowledged or not.
 /// The pack must be on the disk, because the index may commit the changes.
 pub(super) fn replay(index: &Index, source: Source<'_>) -> Result<u32> {
-    let threads = thread::available_parallelism().map_or(1, |count| count.get().min(MAX_THREADS));
+    let threads = cores().min(MAX_THREADS);
     let (work, chunks) = sync_channel::<Work>(threads);
     let chunks = Mutex::new(chunks);
     thread::scope(|scope| {

@@ -10,10 +10,9 @@
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
-use std::thread;
 
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
-use ipfrs_core::{Cid, Error, Multihash, Result, codec, new_cid};
+use ipfrs_core::{Cid, Error, Multihash, Result, codec, cores, new_cid};
 use parking_lot::Mutex;
 
 use super::PackStore;
@@ -72,7 +71,7 @@ impl PackStore {
                 store.blocking(move |shared| check(shared, number, &chunk)).await
             }
         };
-        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let threads = cores();
         let note = move |(scrubbed, mut here): (Scrubbed, Met)| {
             let mut met = met.lock();
             let met = met.entry(number).or_default();

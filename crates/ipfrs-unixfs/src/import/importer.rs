@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use ipfrs_core::limits::MAX_CHUNK_BYTES;
-use ipfrs_core::{Cid, Error, FileOffset, Result, codec, identity_payload};
+use ipfrs_core::{Cid, Error, FileOffset, Result, codec, cores, identity_payload};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -77,11 +77,7 @@ pub struct Importer {
 impl Importer {
     /// Creates an importer into `sink`. Its methods must be called in a Tokio runtime.
     pub fn new(options: ImportOptions, sink: Arc<dyn BlockSink>) -> Self {
-        Self {
-            options: Arc::new(options),
-            writer: BlockWriter::new(sink),
-            max_hash_batches: std::thread::available_parallelism().map_or(1, usize::from),
-        }
+        Self { options: Arc::new(options), writer: BlockWriter::new(sink), max_hash_batches: cores() }
     }
 
     /// Imports a file with `attributes`. `content` yields its bytes in pieces of any size. After each piece, the

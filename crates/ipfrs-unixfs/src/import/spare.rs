@@ -2,13 +2,11 @@
 
 use std::sync::LazyLock;
 
+use ipfrs_core::cores;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Enough for a single import to use all cores while it writes, and little beside the batches of many imports.
-static SPARE: LazyLock<Semaphore> = LazyLock::new(|| {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Semaphore::new(cores + 3)
-});
+static SPARE: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(cores() + 3));
 
 /// The right to process a batch of blocks while another one of the same import is in the same stage.
 ///

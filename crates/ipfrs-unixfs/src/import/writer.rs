@@ -230,7 +230,7 @@ mod tests {
             // The runtime has one thread, so every task that can run runs before.
             () = async { for _ in 0..10_000 { tokio::task::yield_now().await } } => {}
         }
-        let cores = std::thread::available_parallelism().unwrap().get();
+        let cores = ipfrs_core::cores();
         let batches = sink.0.load(Ordering::Relaxed);
         assert!((IMPORTS..=IMPORTS + cores + 3).contains(&batches), "{batches}");
     }

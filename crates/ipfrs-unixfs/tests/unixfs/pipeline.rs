@@ -50,7 +50,7 @@ async fn import_with_stalled_sink_stays_within_memory_bound() {
     let mut read = 0;
     let endless = stream::repeat_with(|| Ok(piece.clone()));
     assert!(until_idle(importer.file(endless, Attributes::default(), &mut |bytes| read = bytes)).await.is_none());
-    let cores = std::thread::available_parallelism().unwrap().get();
+    let cores = ipfrs_core::cores();
     assert!(read <= ((cores + 6) * 4 * MIB) as u64, "{read} bytes were read");
     assert_eq!(sink.batches.load(Ordering::SeqCst), 4);
 }
