@@ -73,7 +73,8 @@ pub(crate) fn config_file(globals: &Globals) -> Result<Option<PathBuf>> {
 /// Returns the sources of settings: file, environment and flags.
 pub(crate) fn sources(globals: &Globals, flags: Vec<Flag>) -> Result<Sources> {
     let is_file_optional = globals.config.is_none();
-    Ok(Sources { is_file_optional, flags, ..Sources::of_process(Some(config_path(globals)?)) })
+    let repo = repo(globals).ok();
+    Ok(Sources { is_file_optional, flags, repo, ..Sources::of_process(Some(config_path(globals)?)) })
 }
 
 /// Returns all settings.

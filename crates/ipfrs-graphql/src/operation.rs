@@ -193,7 +193,7 @@ impl Executor {
         } else {
             self.check(&mut request)?;
         }
-        let variables = std::mem::take(&mut request.variables);
+        let mut variables = std::mem::take(&mut request.variables);
         let document = request.parsed_query().map_err(|error| self.explained(error))?;
         check_variables(document, &VariableSizes::of(&variables), self.0.config.max_complexity)
             .map_err(|e| request_error(&e))?;
@@ -206,6 +206,7 @@ impl Executor {
         let kind = operation.map_or(OperationType::Query, |(_, operation)| operation.node.ty);
         if let Some((_, operation)) = operation {
             check_values(&operation.node, &variables).map_err(|e| request_error(&e))?;
+            self.0.positions.complete(document, &operation.node, &mut variables);
         }
         if let Some((_, operation)) = operation.filter(|_| kind == OperationType::Subscription) {
             check_subscription(document, &operation.node).map_err(|e| request_error(&e))?;

@@ -3,12 +3,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use async_graphql::Name;
 use async_graphql::parser::parse_schema;
 use async_graphql::parser::types::{
     BaseType, ExecutableDocument, OperationDefinition, OperationType, Selection, SelectionSet, Type, TypeKind,
     TypeSystemDefinition,
 };
+use async_graphql::{Name, Value as ConstValue, Variables};
 use async_graphql_value::Value;
 use ipfrs_core::{Error, Result};
 
@@ -18,6 +18,8 @@ use crate::schema::sdl;
 pub(crate) struct Positions {
     /// Fields by type.
     fields: HashMap<String, HashMap<String, Field>>,
+    /// Names of the enums.
+    enums: HashSet<String>,
     /// The type of the argument of `@skip` and `@include`.
     condition: Type,
 }
@@ -30,7 +32,7 @@ struct Field {
 
 struct Argument {
     of: Type,
-    has_default: bool,
+    default: Option<ConstValue>,
 }
 
 impl Positions {
@@ -42,7 +44,10 @@ impl Positions {
             TypeSystemDefinition::Type(of) => Some(of.node),
             _ => None,
         });
-        let fields = types.filter_map(|of| {
+        let types: Vec<_> = types.collect();
+        let enums = types.iter().filter(|of| matches!(of.kind, TypeKind::Enum(_)));
+        let enums = enums.map(|of| of.name.node.to_string()).collect();
+        let fields = types.into_iter().filter_map(|of| {
             let fields = match of.kind {
                 TypeKind::Object(object) => object.fields,
                 TypeKind::Interface(interface) => interface.fields,
@@ -51,8 +56,8 @@ impl Positions {
             let fields = fields.into_iter().map(|field| {
                 let arguments = field.node.arguments.into_iter().map(|argument| {
                     let argument = argument.node;
-                    let has_default = argument.default_value.is_some();
-                    (argument.name.node.to_string(), Argument { of: argument.ty.node, has_default })
+                    let default = argument.default_value.map(|default| default.node);
+                    (argument.name.node.to_string(), Argument { of: argument.ty.node, default })
                 });
                 let of = name_of(&field.node.ty.node).to_owned();
                 (field.node.name.node.to_string(), Field { of, arguments: arguments.collect() })
@@ -60,7 +65,37 @@ impl Positions {
             Some((of.name.node.to_string(), fields.collect()))
         });
         let condition = Type { base: BaseType::Named(Name::new("Boolean")), nullable: false };
-        Ok(Self { fields: fields.collect(), condition })
+        Ok(Self { fields: fields.collect(), enums, condition })
+    }
+
+    /// Gives variables without a value the default of the argument that they are used for: such an argument counts as
+    /// left out (<https://spec.graphql.org/October2021/#CoerceArgumentValues()>), which the library does not know. The
+    /// document must have passed [`check`](Self::check).
+    pub(crate) fn complete(
+        &self,
+        document: &ExecutableDocument,
+        operation: &OperationDefinition,
+        given: &mut Variables,
+    ) {
+        let declared = operation.variable_definitions.iter().map(|variable| &variable.node);
+        let absent = declared.filter(|variable| variable.default_value.is_none());
+        let absent: Vec<_> =
+            absent.map(|variable| &variable.name.node).filter(|name| !given.contains_key(*name)).collect();
+        if absent.is_empty() {
+            return;
+        }
+        let mut walk = Walk::new(self, document, operation);
+        if walk.root().is_err() {
+            return;
+        }
+        for name in absent {
+            // With different defaults, no value is right.
+            if let Some([Some(default), others @ ..]) = walk.uses.get(name).map(Vec::as_slice)
+                && others.iter().all(|other| *other == Some(default))
+            {
+                given.insert(name.clone(), (*default).clone());
+            }
+        }
     }
 
     /// Checks that each variable may be used where it is.
@@ -69,14 +104,7 @@ impl Positions {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the variable and both types.
     pub(crate) fn check(&self, document: &ExecutableDocument) -> Result<()> {
         for (_, operation) in document.operations.iter() {
-            let operation = &operation.node;
-            let root = match operation.ty {
-                OperationType::Query => "Query",
-                OperationType::Mutation => "Mutation",
-                OperationType::Subscription => "Subscription",
-            };
-            let mut walk = Walk { positions: self, document, operation, seen: HashSet::new() };
-            walk.selections(&operation.selection_set.node, root)?;
+            Walk::new(self, document, &operation.node).root()?;
         }
         Ok(())
     }
@@ -88,11 +116,27 @@ struct Walk<'a> {
     operation: &'a OperationDefinition,
     /// Fragments that were checked with the variables of this operation.
     seen: HashSet<&'a str>,
+    /// The default of each argument that a variable is used for; `None` for other uses.
+    uses: HashMap<&'a Name, Vec<Option<&'a ConstValue>>>,
 }
 
 impl<'a> Walk<'a> {
+    fn new(positions: &'a Positions, document: &'a ExecutableDocument, operation: &'a OperationDefinition) -> Self {
+        Self { positions, document, operation, seen: HashSet::new(), uses: HashMap::new() }
+    }
+
+    fn root(&mut self) -> Result<()> {
+        let root = match self.operation.ty {
+            OperationType::Query => "Query",
+            OperationType::Mutation => "Mutation",
+            OperationType::Subscription => "Subscription",
+        };
+        self.selections(&self.operation.selection_set.node, root)
+    }
+
     /// Skips unknown fields and fragments, which other rules refuse.
     fn selections(&mut self, selections: &'a SelectionSet, parent: &str) -> Result<()> {
+        let positions = self.positions;
         for selection in &selections.items {
             let directives = match &selection.node {
                 Selection::Field(field) => &field.node.directives,
@@ -100,16 +144,16 @@ impl<'a> Walk<'a> {
                 Selection::InlineFragment(fragment) => &fragment.node.directives,
             };
             for (_, value) in directives.iter().flat_map(|directive| &directive.node.arguments) {
-                self.value(&value.node, &self.positions.condition, false)?;
+                self.value(&value.node, &positions.condition, None)?;
             }
             match &selection.node {
                 Selection::Field(field) => {
                     let field = &field.node;
-                    let known = self.positions.fields.get(parent).and_then(|fields| fields.get(&*field.name.node));
+                    let known = positions.fields.get(parent).and_then(|fields| fields.get(&*field.name.node));
                     let Some(known) = known else { continue };
                     for (name, value) in &field.arguments {
                         if let Some(argument) = known.arguments.get(&*name.node) {
-                            self.value(&value.node, &argument.of, argument.has_default)?;
+                            self.value(&value.node, &argument.of, argument.default.as_ref())?;
                         }
                     }
                     self.selections(&field.selection_set.node, &known.of)?;
@@ -131,20 +175,25 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn value(&self, value: &Value, at: &Type, has_default: bool) -> Result<()> {
+    fn value(&mut self, value: &'a Value, at: &Type, argument_default: Option<&'a ConstValue>) -> Result<()> {
         match (value, &at.base) {
             (Value::Variable(name), _) => {
+                self.uses.entry(name).or_default().push(argument_default);
                 let declared = self.operation.variable_definitions.iter().find(|of| of.node.name.node == *name);
                 let Some(declared) = declared.map(|declared| &declared.node) else { return Ok(()) };
                 let default = declared.default_value.as_ref().map(|default| &default.node);
                 let is_never_null = default.is_some_and(|default| *default != async_graphql::Value::Null);
-                if is_allowed(&declared.var_type.node, at, is_never_null || has_default) {
+                if is_allowed(&declared.var_type.node, at, is_never_null || argument_default.is_some()) {
                     return Ok(());
                 }
                 let (given, why) = (&declared.var_type.node, "declare it with the type of its use");
                 Err(Error::invalid(format!("the variable ${name} of type {given} is used where {at} is needed: {why}")))
             }
-            (Value::List(items), BaseType::List(of)) => items.iter().try_for_each(|item| self.value(item, of, false)),
+            (Value::List(items), BaseType::List(of)) => items.iter().try_for_each(|item| self.value(item, of, None)),
+            (Value::String(text), BaseType::Named(name)) if self.positions.enums.contains(name.as_str()) => {
+                let why = "write a value of an enum without quotes";
+                Err(Error::invalid(format!("{text:?} is a string, and {name} is needed: {why}")))
+            }
             // The schema has no input objects.
             _ => Ok(()),
         }
@@ -200,10 +249,30 @@ mod tests {
             ("query($p: String!) { ...F } fragment F on Query { directory(path: $p) { path } }", true),
             ("query($p: Int!) { ...F } fragment F on Query { ... { directory(path: $p) { path } } }", false),
             ("query A($p: Int!) { ...F } query B($p: Cid!) { ...F } fragment F on Query { hasBlock(cid: $p) }", false),
+            ("{ pins(type: RECURSIVE) { nodes { name } } }", true),
+            ("{ pins(type: \"RECURSIVE\") { nodes { name } } }", false),
             ("query($x: Int) { nosuch(a: $x) version(a: $x) { ...Missing } hasBlock(cid: $unknown) }", true),
         ] {
             let checked = positions.check(&parse_query(document).unwrap());
             assert_eq!(checked.is_ok(), is_allowed, "{document}: {checked:?}");
         }
+    }
+
+    #[test]
+    fn absent_variables_have_the_default_of_their_argument() {
+        let positions = Positions::of_schema().unwrap();
+        let document = parse_query(
+            "mutation($p: Boolean, $n: String, $q: Boolean = false, $c: Cid!, $both: Boolean) {
+                 addBlock(data: \"YQ==\", pin: $p) { cid } pin(path: \"a\", name: $n) { name }
+                 b: addBlock(data: \"YQ==\", pin: $q) { cid }
+                 deleteBlock(cid: $c, force: $both) c: pin(path: \"a\", recursive: $both) { name }
+             }",
+        );
+        let document = document.unwrap();
+        let (_, operation) = document.operations.iter().next().unwrap();
+        let mut given = Variables::default();
+        positions.complete(&document, &operation.node, &mut given);
+        let given = serde_json::to_value(&given).unwrap();
+        assert_eq!(given, serde_json::json!({ "p": false, "n": "" }), "{given}");
     }
 }

@@ -7,6 +7,7 @@ use async_graphql::{Context, Object};
 use ipfrs_core::{Error, parse_cid};
 use ipfrs_node::PinFilter;
 
+use crate::GraphQlConfig;
 use crate::context::{entries_cost, node, page_cost, page_size, request};
 use crate::error::{FieldResult, failed};
 use crate::scalars::{Cid, Long};
@@ -40,7 +41,11 @@ impl Query {
     /// Blocks by their content IDs, in this order; null for each that is not in this store.
     #[graphql(complexity = "entries_cost(cids.len(), child_complexity)")]
     async fn blocks_by_cid(&self, context: &Context<'_>, cids: Vec<Cid>) -> FieldResult<Option<Vec<Option<Block>>>> {
-        page_size(context, Some(i32::try_from(cids.len()).unwrap_or(i32::MAX)))?;
+        let (count, most) = (cids.len(), context.data::<GraphQlConfig>()?.max_page_size);
+        if count > most {
+            let text = format!("{count} content IDs: a query names at most {most} (graphql.max_page_size)");
+            return Err(failed(Error::invalid(text)));
+        }
         futures::future::try_join_all(cids.into_iter().map(|cid| load(context, cid.0))).await.map(Some)
     }
 

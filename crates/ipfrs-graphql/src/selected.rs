@@ -88,6 +88,10 @@ impl Selected {
         if response.data != ConstValue::Null || !self.is_subscription {
             response.errors.iter().for_each(|error| set_null(&mut response.data, &error.path));
         }
+        // Every field of the root was left out.
+        if response.data == ConstValue::Null && response.errors.is_empty() && self.is_object && !self.is_subscription {
+            response.data = ConstValue::Object(IndexMap::new());
+        }
         self.arrange(&mut response.data);
     }
 

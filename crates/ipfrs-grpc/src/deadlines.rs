@@ -17,6 +17,8 @@ use crate::metrics::Method;
 use crate::{error, request_id};
 
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+/// Message for a call that takes too long.
+const OVER: &str = "the call did not end before its deadline (grpc-timeout): allow more time, or request less";
 
 /// Deadlines of a call: the one from the client (`grpc-timeout`) and the one for all requests.
 #[derive(Debug, Default)]
@@ -68,8 +70,7 @@ impl Deadlines {
         if let Some(at) = self.of_client {
             let timer = self.client_timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
             if timer.as_mut().poll(cx).is_ready() {
-                let why = "the call did not end before its deadline (grpc-timeout): allow more time, or request less";
-                return Poll::Ready(request_id::within(id, || error::status(Error::new(ErrorKind::Timeout, why))));
+                return Poll::Ready(request_id::within(id, || error::status(Error::new(ErrorKind::Timeout, OVER))));
             }
         }
         match &self.of_request {
@@ -78,6 +79,22 @@ impl Deadlines {
                 .map(|()| request_id::within(id, || error::status(deadline.strike()))),
             None => Poll::Pending,
         }
+    }
+}
+
+/// Checks the timeout of a call before it begins.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] if it is malformed, so that a call for which the client set a limit does not run without
+/// one; [`ErrorKind::Timeout`] if it is 0.
+pub(crate) fn check_timeout(headers: &HeaderMap) -> Result<(), Error> {
+    let Some(given) = headers.get(GRPC_TIMEOUT) else { return Ok(()) };
+    match timeout(headers) {
+        Some(time) if !time.is_zero() => Ok(()),
+        Some(_) => Err(Error::new(ErrorKind::Timeout, OVER)),
+        None => Err(Error::invalid(format!(
+            "grpc-timeout = {given:?} is malformed: send up to eight digits and a unit, H, M, S, m, u or n"
+        ))),
     }
 }
 
@@ -124,6 +141,8 @@ mod tests {
             ("5s", None),
         ] {
             assert_eq!(read(text), expected, "{text}");
+            let headers = HeaderMap::from_iter([(GRPC_TIMEOUT, HeaderValue::from_static(text))]);
+            assert_eq!(check_timeout(&headers).is_ok(), expected.is_some_and(|time| !time.is_zero()), "{text}");
         }
     }
 }

@@ -11,10 +11,11 @@ pub(crate) fn no_call<B>(request: &Request<B>) -> Option<Response> {
         return Some((StatusCode::METHOD_NOT_ALLOWED, [(ALLOW, "POST")], text).into_response());
     }
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let is_grpc =
-        kind.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']));
-    if !is_grpc {
-        let text = "this port serves gRPC (content-type: application/grpc); gRPC-Web is on the gateway's own port\n";
+    // Messages are protobuf, the default.
+    let format = kind.split(';').next().unwrap_or_default().trim_end().strip_prefix("application/grpc");
+    if !matches!(format, Some("" | "+proto")) {
+        let text = "this port serves gRPC with protobuf messages (content-type: application/grpc); gRPC-Web is on the \
+                    gateway's own port\n";
         return Some((StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response());
     }
     None

@@ -20,6 +20,7 @@ mod head_deadline;
 mod health;
 mod https;
 mod ingest;
+mod json_object;
 mod listed_routes;
 mod log_levels;
 mod metrics;

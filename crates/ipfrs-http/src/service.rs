@@ -23,6 +23,8 @@ use crate::access;
 use crate::api_listener::{self, ApiListener, Decision};
 use crate::config::Namespace;
 use crate::error;
+use crate::gateway::cors;
+use crate::gateway::error_page::{self, Form};
 use crate::gateway::handler::serve_site;
 use crate::gateway::hosted;
 use crate::gateway::hosts::{RequestHost, Route};
@@ -77,12 +79,16 @@ impl Service {
         if !self.state.rate_limits.is_enabled() || self.is_paid_later(&request) {
             return Answering { step: self.step(request, peer), is_head, hsts };
         }
-        match self.state.rate_limits.take(self.state.hosts.client(peer, request.headers()), None) {
+        let taken = match self.state.auth.is_unauthenticated_local_command(request.headers()) {
+            true => Ok(None),
+            false => self.state.rate_limits.take(self.state.hosts.client(peer, request.headers()), None),
+        };
+        match taken {
             Ok(ticket) => {
                 request.extensions_mut().insert(Paid(ticket));
                 Answering { step: self.step(request, peer), is_head, hsts }
             }
-            Err(error) => Answering { step: self.over_limit(&request, error), is_head, hsts },
+            Err(error) => Answering { step: self.over_limit(&request, peer, error), is_head, hsts },
         }
     }
 
@@ -96,11 +102,22 @@ impl Service {
     }
 
     /// Refuses a request because of the rate limits.
-    fn over_limit<B>(&self, request: &Request<B>, error: ipfrs_core::Error) -> Step {
+    fn over_limit<B>(&self, request: &Request<B>, peer: Option<IpAddr>, error: ipfrs_core::Error) -> Step {
         let id = request_id::of(request.headers(), &self.state.request_ids);
-        let mut response = access::refusal(request.headers(), error, request.uri().path(), &id);
+        let (path, form) = (request.uri().path(), Form::of(request, &id));
+        let mut response = access::refusal(request.headers(), error, path, &id);
         self.state.rate_limits.describe_refusal(None, response.headers_mut());
-        self.at_once(request, response)
+        let hosts = &self.state.hosts;
+        let is_hosted = || {
+            let host = hosts.read(request, peer, &self.tunnels).ok();
+            host.is_some_and(|host| matches!(hosts.way(&host, path), Route::Hosted(_)))
+        };
+        let is_content = Namespace::of_path(path).is_some() || path.starts_with("/routing/v1/") || is_hosted();
+        // A page of another origin learns the status, and when to come back.
+        if self.api.is_none() && is_content {
+            cors::add(response.headers_mut());
+        }
+        self.at_once(request, error_page::shown(&self.state, form, response))
     }
 
     /// Reads the headers of an HTTP/1.1 GET request from `peer`, for
@@ -214,7 +231,7 @@ impl Service {
                 if self.state.rate_limits.is_enabled() && request.extensions().get::<Paid>().is_none() {
                     let client = self.state.hosts.client(peer, request.headers());
                     if let Err(error) = self.state.rate_limits.take(client, None) {
-                        return self.over_limit(&request, error);
+                        return self.over_limit(&request, peer, error);
                     }
                 }
                 api.add_headers(response.headers_mut());

@@ -146,6 +146,7 @@ pub(crate) fn check_files(config: &TlsConfig) -> Result<()> {
     }
     let provider = Arc::new(aws_lc_rs::default_provider());
     Certificates::read(&config.certificates, &provider)?;
+    config.acme.check_files()?;
     clients::verifier(config, &provider).map(drop)
 }
 

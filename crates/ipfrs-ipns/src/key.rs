@@ -98,7 +98,7 @@ impl FromStr for KeyType {
             .into_iter()
             .find(|known| known.as_str() == text)
             .ok_or_else(|| {
-                let known = "use ed25519, rsa, secp256k1 or ecdsa";
+                let known = "use ed25519, rsa or secp256k1";
                 Error::invalid(format!("unrecognized key type: {text}: {known}"))
             })
     }

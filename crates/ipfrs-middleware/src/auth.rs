@@ -30,6 +30,7 @@ pub use caller::Caller;
 pub use config::AuthConfig;
 pub use credentials::Basic;
 pub use failure::challenge;
+pub use jwt::check_key_set;
 pub use keys::{CreatedKey, KeyInfo, NewKey};
 pub use local_token::read_local_token;
 pub use principal::Principal;
@@ -66,8 +67,9 @@ struct Shared {
 enum Mode {
     /// Off: this process itself sends the requests, with all rights.
     InProcess,
-    /// Off in a daemon (`auth.enabled = false`).
-    Off,
+    /// Off in a daemon (`auth.enabled = false`). The token frees local commands from rate limits. It is `None` for a
+    /// repo that is open read-only.
+    Off(Option<LocalToken>),
     /// On.
     On(Box<Checks>),
 }
@@ -119,7 +121,8 @@ impl Auth {
         let keys = Keys::new(node);
         let metrics = AuthMetrics::register(registry)?;
         if !config.enabled {
-            return Ok(Self(Arc::new(Shared { mode: Mode::Off, keys })));
+            let mode = Mode::Off(LocalToken::create(node).await?);
+            return Ok(Self(Arc::new(Shared { mode, keys })));
         }
         keys.load().await?;
         let checks = Checks {
@@ -206,7 +209,7 @@ impl Auth {
                 caller.require_no_roots()?;
                 Ok(caller)
             }
-            Mode::InProcess | Mode::Off => Ok(Caller::unrestricted()),
+            Mode::InProcess | Mode::Off(_) => Ok(Caller::unrestricted()),
         }
     }
 
@@ -311,7 +314,7 @@ impl Auth {
 
     fn check_key_access(&self) -> Result<()> {
         match &self.0.mode {
-            Mode::Off => Err(not_enabled()),
+            Mode::Off(_) => Err(not_enabled()),
             Mode::InProcess | Mode::On(_) => Ok(()),
         }
     }
@@ -326,16 +329,30 @@ impl Auth {
                 Some(jwt) => jwt.read().await,
                 None => Ok(()),
             },
-            Mode::InProcess | Mode::Off => Ok(()),
+            Mode::InProcess | Mode::Off(_) => Ok(()),
         }
     }
 
     /// Removes the token for commands on this machine. Call it when the daemon ends.
     pub fn close(&self) {
-        if let Mode::On(checks) = &self.0.mode
-            && let Some(local) = &checks.local
-        {
+        if let Some(local) = self.local() {
             local.remove();
+        }
+    }
+
+    /// Whether a request has the token for commands on this machine, in a daemon that authenticates nobody.
+    #[must_use]
+    pub fn is_unauthenticated_local_command(&self, headers: &HeaderMap) -> bool {
+        let (Mode::Off(_), Some(local)) = (&self.0.mode, self.local()) else { return false };
+        let credential = Credential::read(headers, Proof::Header).ok().flatten();
+        credential.is_some_and(|credential| local.principal(credential.as_token()).is_some())
+    }
+
+    fn local(&self) -> Option<&LocalToken> {
+        match &self.0.mode {
+            Mode::InProcess => None,
+            Mode::Off(local) => local.as_ref(),
+            Mode::On(checks) => checks.local.as_ref(),
         }
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipfrs_core::Result;
 use parking_lot::RwLock;
@@ -180,11 +181,15 @@ impl RateLimiter {
         }
     }
 
-    /// Adds the policy to the response of a request that was refused. `caller` is as for [`take`](Self::take).
+    /// Adds the policy to the response of a request that was refused, and when it permits the next one, from
+    /// `Retry-After`. `caller` is as for [`take`](Self::take).
     pub fn describe_refusal(&self, caller: Option<&Caller>, headers: &mut HeaderMap) {
         if let Some(shared) = self.shared() {
             let is_of_caller = caller.and_then(Caller::principal).is_some();
             headers.insert(RATE_LIMIT_POLICY, shared.limits(is_of_caller).policy.clone());
+            let wait = headers.get(RETRY_AFTER).and_then(|wait| wait.to_str().ok());
+            let left = wait.and_then(|wait| HeaderValue::try_from(format!("\"requests\";r=0;t={wait}")).ok());
+            headers.extend(left.map(|left| (RATE_LIMIT, left)));
         }
     }
 }

@@ -20,7 +20,7 @@ use ipfrs_core::Result;
 use ipfrs_node::{Limit, Node};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::CapacityError;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -46,6 +46,9 @@ const READ_BUFFER_BYTES: usize = 1_024;
 
 /// Configuration key of the maximum length of a message.
 const MESSAGE_KEY: &str = "websocket.max_message_bytes";
+
+/// Reason for closing a connection whose caller may not go on.
+const CREDENTIALS_ENDED: &str = "the credentials have expired or were revoked";
 
 /// Maximum time that a client gets to read the close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -147,12 +150,13 @@ impl WebSockets {
         let caller = Caller::of(request.extensions());
         takeover.set(Box::new(move |transport| {
             Box::pin(async move {
-                let socket = WebSocket::open(transport, shared, messages, permit).await;
+                let socket = WebSocket::open(transport, shared, messages, permit, caller.clone()).await;
                 // The memory that the session reserves counts for its client.
                 let session = client.scope(session(socket, protocol));
                 tokio::select! {
                     () = session => {}
-                    () = caller.ended() => {}
+                    // The session has the time to close the connection.
+                    () = async { caller.ended().await; sleep(CLOSE_TIMEOUT).await } => {}
                 }
             })
         }));
@@ -197,8 +201,10 @@ pub struct WebSocket {
     is_closing: bool,
     /// Configuration key of the maximum length of a message.
     message_key: &'static str,
-    /// How the connection has to be closed, because the client violated the protocol.
+    /// How the connection has to be closed, because the client violated the protocol or its credentials have ended.
     violation: Option<(CloseCode, String)>,
+    /// Sender of the handshake.
+    caller: Caller,
     _permit: RequestPermit,
 }
 
@@ -208,6 +214,7 @@ impl WebSocket {
         shared: Arc<Shared>,
         messages: MessageLimits,
         permit: RequestPermit,
+        caller: Caller,
     ) -> Self {
         let most = messages.max_message_bytes;
         let config = tungstenite::protocol::WebSocketConfig::default()
@@ -225,6 +232,7 @@ impl WebSocket {
             is_closing: false,
             message_key: messages.key,
             violation: None,
+            caller,
             _permit: permit,
         }
     }
@@ -236,7 +244,15 @@ impl WebSocket {
         let heartbeat = self.shared.config.heartbeat();
         loop {
             let since = self.pinged.unwrap_or(self.heard);
-            let Ok(next) = timeout_at(since + heartbeat, self.inner.next()).await else {
+            let next = tokio::select! {
+                biased;
+                () = self.caller.ended() => {
+                    self.violation = Some((CloseCode::Policy, CREDENTIALS_ENDED.to_owned()));
+                    return None;
+                }
+                next = timeout_at(since + heartbeat, self.inner.next()) => next,
+            };
+            let Ok(next) = next else {
                 if self.pinged.is_some() {
                     self.shared.node.count_refusal(Limit::WebSocketIdle);
                     return None;

@@ -116,7 +116,12 @@ impl Dtype {
     /// are not a type.
     #[must_use]
     pub fn from_npy(descr: &str) -> Option<(Self, bool)> {
-        let (order, kind) = descr.split_at_checked(1)?;
+        // Without an order, or with that of the machine, NumPy reads its own order, which is nearly always this one.
+        let (order, kind) = match descr.split_at_checked(1)? {
+            ("=", kind) => ("<", kind),
+            (first, _) if first.starts_with(|c: char| c.is_ascii_alphabetic()) => ("<", descr),
+            split => split,
+        };
         let of = |order: &str| {
             let named = |npy: &str| npy.strip_prefix(order) == Some(kind) && !npy.contains('V');
             TABLE.iter().find(|(.., npy)| npy.is_some_and(named)).map(|(dtype, ..)| *dtype)
@@ -199,10 +204,13 @@ mod tests {
             ("|b1", Dtype::Bool, false),
             ("<u1", Dtype::U8, false),
             (">i1", Dtype::I8, false),
+            ("=f4", Dtype::F32, false),
+            ("f8", Dtype::F64, false),
+            ("b1", Dtype::Bool, false),
         ] {
             assert_eq!(Dtype::from_npy(descr), Some((dtype, is_big_endian)), "{descr}");
         }
-        for refused in ["f4", "=f4", "|f4", "|V2", "<V2", "<U5", "|O", "<M8[ns]", "<f16", "é4", "", "|"] {
+        for refused in ["|f4", "V2", "|V2", "<V2", "<U5", "|O", "<M8[ns]", "<f16", "é4", "", "|"] {
             assert_eq!(Dtype::from_npy(refused), None, "{refused}");
         }
     }

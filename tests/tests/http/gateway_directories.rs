@@ -71,11 +71,12 @@ async fn index_html_is_served_for_its_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn directory_named_index_html_is_not_served_as_page() {
+async fn directory_whose_index_is_no_file_has_no_listing() {
     let gateway = TestGateway::start().await;
     let root = gateway.add_tree("", &[("d/index.html/x", "x")]).await;
-    let page = gateway.content(&format!("/ipfs/{root}/")).await;
-    assert!(String::from_utf8_lossy(&page).contains("Index of"));
+    let response = gateway.get(&format!("/ipfs/{root}/")).await;
+    assert_eq!(response.status(), 422);
+    assert!(response.text().await.unwrap().contains("index.html could not be read: not a file"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

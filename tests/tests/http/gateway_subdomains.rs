@@ -247,3 +247,15 @@ async fn redirect_rules_apply_only_on_the_site_origin() {
         assert_eq!(ask(&gateway, "127.0.0.1", &format!("/ipfs/{directory}/none"), &[]).await.status(), 404);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_connection_or_a_proxy_knows_that_a_client_uses_https() {
+    let gateway = TestGateway::start_with(|config| {
+        let host = HostConfig { subdomains: true, ..HostConfig::default() };
+        config.gateway.hosts.insert("example.com".to_owned(), host);
+    })
+    .await;
+    let mut wire = Wire::connect(&gateway).await;
+    wire.send(format!("GET https://example.com/ipfs/{HELLO} HTTP/1.1\r\nHost: example.com\r\n\r\n")).await;
+    assert_eq!(wire.answer().await.header("location"), format!("http://{HELLO}.ipfs.example.com/"));
+}

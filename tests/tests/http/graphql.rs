@@ -36,6 +36,32 @@ pub(crate) async fn refusal(gateway: &TestGateway, request: &Value) -> (u16, Str
 }
 
 #[tokio::test]
+async fn absent_variables_skipped_fields_and_malformed_requests_follow_the_specification() {
+    let gateway = TestGateway::start().await;
+    let add = "mutation($p: Boolean) { addBlock(data: \"YQ==\", pin: $p) { cid } }";
+    let added = query(&gateway, add, json!({})).await["addBlock"]["cid"].take();
+    assert!(added.is_string());
+    assert_eq!(gateway.rpc_json("pin/ls").await["Keys"], json!({}), "the default is not to pin");
+    for (document, data) in [
+        ("{ version @skip(if: true) { version } }", json!({})),
+        ("query($yes: Boolean!) { version @skip(if: $yes) { version } }", json!({})),
+    ] {
+        assert_eq!(query(&gateway, document, json!({ "yes": true })).await, data, "{document}");
+    }
+    let (status, _, message) =
+        refusal(&gateway, &json!({ "query": "{ pins(type: \"RECURSIVE\") { nodes { name } } }" })).await;
+    assert!(status == 400 && message.contains("without quotes"), "{message}");
+    for body in ["{}", r#"{"qeury": "{ version { version } }"}"#] {
+        let response = gateway.request(Method::POST, "/graphql").body(body).send().await.unwrap();
+        assert_eq!(response.status(), 400, "{body}");
+    }
+    for target in ["/graphql?variables={}", "/graphql?query={__typename}&query={version{version}}"] {
+        let response = gateway.request(Method::GET, target).header("accept", MEDIA).send().await.unwrap();
+        assert_eq!(response.status(), 400, "{target}");
+    }
+}
+
+#[tokio::test]
 async fn queries_and_mutations_work_on_the_same_node_as_the_rpc() {
     let gateway = TestGateway::start().await;
     let add = r#"mutation { addBlock(data: "aGVsbG8=", pin: true) { cid size } }"#;

@@ -274,6 +274,16 @@ async fn target_without_a_path_is_400_except_for_connect_and_options() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn target_with_a_fragment_is_400() {
+    let gateway = TestGateway::start().await;
+    for request in ["POST /api/v0/files/rm?arg=/a#b&recursive=true", "GET /health#x", "GET http://localhost/health#x"] {
+        let mut wire = Wire::connect(&gateway).await;
+        wire.send(format!("{request} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")).await;
+        assert_refused(&mut wire, 400, &["send # as %23"]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn unknown_version_is_505_before_the_head_ends() {
     let gateway = TestGateway::start().await;
     for parts in [&["GET / HTTP/9.9\r\n"][..], &["GET / HT", "TP/9.9\r\n"]] {

@@ -277,6 +277,22 @@ async fn gc_keeps_the_tree_and_unflushed_changes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn gc_removes_nothing_while_the_root_is_missing_and_the_root_stays() {
+    let gateway = TestGateway::start().await;
+    write(&gateway, "/d/file&create=true&parents=true", pattern(300_000, 0)).await;
+    let root = stat(&gateway, "/").await["Hash"].as_str().unwrap().to_owned();
+    ndjson(gateway.rpc(&format!("block/rm?arg={root}")).send().await.unwrap()).await;
+    // The flush was acknowledged, so that the tree of a new process is not an earlier one.
+    let gateway = TestGateway::start_on(gateway.stop().await, |_| {}).await;
+    let message = rpc_failure(gateway.rpc("files/ls").send().await.unwrap()).await;
+    assert!(message.contains(&format!("cannot load the root {root}")), "{message}");
+    let blocks = gateway.blocks().await;
+    let message = rpc_failure(gateway.rpc("repo/gc").send().await.unwrap()).await;
+    assert!(message.contains(&format!("the root {root} of the mutable files is missing")), "{message}");
+    assert_eq!(gateway.blocks().await, blocks);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn gc_accepts_copies_whose_blocks_are_missing() {
     let gateway = TestGateway::start().await;
     let file = gateway.add("pin=false", pattern(600_000, 3)).await;

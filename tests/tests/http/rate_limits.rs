@@ -35,6 +35,36 @@ async fn until_refused(send: impl AsyncFn() -> Response) -> (usize, Response) {
 }
 
 #[tokio::test]
+async fn refusals_of_content_are_for_pages_and_local_commands_are_not_limited() {
+    let gateway = start(|config| {
+        let host = ipfrs_http::HostConfig { subdomains: true, ..ipfrs_http::HostConfig::default() };
+        config.gateway.hosts.insert("gw.example".to_owned(), host);
+    })
+    .await;
+    let ask = async |path: &str, host: &str| {
+        let request = gateway.request(Method::GET, path).header("host", host).header("accept", "text/html");
+        request.send().await.unwrap()
+    };
+    until_refused(async || ask("/ipfs/bafkqaaa", "localhost").await).await;
+    for (path, host) in
+        [("/ipfs/bafkqaaa", "localhost"), ("/a", "bafkqaaa.ipfs.gw.example"), ("/routing/v1/x", "localhost")]
+    {
+        let refused = ask(path, host).await;
+        assert_eq!((refused.status().as_u16(), header(&refused, "access-control-allow-origin")), (429, "*"), "{path}");
+        assert!(header(&refused, "content-type").starts_with("text/html"), "{path}");
+        let left = format!("\"requests\";r=0;t={}", header(&refused, "retry-after"));
+        assert_eq!(header(&refused, "ratelimit"), left, "{path}");
+    }
+    let command = ask("/v1/auth/session", "localhost").await;
+    assert_eq!((command.status().as_u16(), command.headers().get("access-control-allow-origin")), (429, None));
+    let token = std::fs::read_to_string(gateway.repo().path().join("api-token")).unwrap();
+    for (token, status) in [(token.as_str(), 200), ("ipfrs_wrong", 429)] {
+        let response = gateway.request(Method::GET, "/v1/auth/session").bearer_auth(token).send().await.unwrap();
+        assert_eq!(response.status(), status);
+    }
+}
+
+#[tokio::test]
 async fn cached_content_and_commands_take_tokens_of_the_same_client() {
     let gateway = start(|config| {
         let host = ipfrs_http::HostConfig { subdomains: true, ..ipfrs_http::HostConfig::default() };

@@ -36,9 +36,13 @@ async fn begin(gateway: &TestGateway, query: &str, length: usize) -> String {
     header(&response, "location").to_owned()
 }
 
-async fn patch(gateway: &TestGateway, upload: &str, offset: usize, body: impl Into<Body>) -> Response {
+fn patch_request(gateway: &TestGateway, upload: &str, offset: usize, body: impl Into<Body>) -> RequestBuilder {
     let request = tus(gateway, Method::PATCH, upload).header("content-type", OFFSET_OCTET_STREAM);
-    request.header("upload-offset", offset).body(body).send().await.unwrap()
+    request.header("upload-offset", offset).body(body)
+}
+
+async fn patch(gateway: &TestGateway, upload: &str, offset: usize, body: impl Into<Body>) -> Response {
+    patch_request(gateway, upload, offset, body).send().await.unwrap()
 }
 
 async fn head(gateway: &TestGateway, upload: &str) -> Response {
@@ -132,6 +136,28 @@ async fn complete_tus_upload_is_imported_after_a_crash() {
     for told in join_all((0..4).map(|_| head(&gateway, &upload))).await {
         assert_eq!((header(&told, "upload-offset"), header(&told, "x-ipfs-cid")), ("700000", &*expected));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_patch_is_on_the_disk_before_it_ends() {
+    let gateway = TestGateway::start().await;
+    let upload = begin(&gateway, "", 1_000).await;
+    let (sender, body) = unbounded_channel::<io::Result<Bytes>>();
+    sender.send(Ok(content::bytes(300))).unwrap();
+    let body = Body::wrap_stream(stream::unfold(body, |mut body| async { body.recv().await.map(|it| (it, body)) }));
+    let sending = tokio::spawn(patch_request(&gateway, &upload, 0, body).send());
+    let id = upload.rsplit('/').next().unwrap();
+    let part = gateway.repo().path().join("uploads").join(format!("{id}.part"));
+    let arrived = async {
+        let mut ticks = tokio::time::interval(std::time::Duration::from_millis(20));
+        while fs::metadata(&part).map_or(0, |metadata| metadata.len()) < 300 {
+            ticks.tick().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), arrived).await.unwrap();
+    sender.send(Ok(content::bytes(700))).unwrap();
+    drop(sender);
+    assert_eq!(sending.await.unwrap().unwrap().status(), 204);
 }
 
 #[tokio::test(flavor = "multi_thread")]

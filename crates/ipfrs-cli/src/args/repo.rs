@@ -29,7 +29,8 @@ pub(crate) struct RepoBackupArgs {
     /// Directory of the backup, which is new, empty, or an earlier backup of this repo
     #[arg(value_name = "DIRECTORY")]
     pub(crate) destination: PathBuf,
-    /// Leave out private keys, API keys and certificates
+    /// Leave out private keys, API keys and certificates. The configuration is copied with the secrets that are written
+    /// in it
     #[arg(long)]
     pub(crate) without_keys: bool,
     /// Read the whole backup afterwards, and compare the hash of each file

@@ -95,7 +95,11 @@ fn init(globals: &Globals, is_forced: bool, out: &mut Output) -> Result<()> {
         }
         Err(e) => return Err(anyhow!("cannot write {}: {e}", file.display())),
     };
-    opened.write_all(Config::DEFAULT_TEXT.as_bytes()).with_context(|| format!("cannot write {}", file.display()))?;
+    if let Err(error) = opened.write_all(Config::DEFAULT_TEXT.as_bytes()) {
+        // A part of it would be a configuration too.
+        let _ = fs::remove_file(&file);
+        bail!("cannot write {}: {error}", file.display());
+    }
     if out.is_json() {
         return out.object(&serde_json::json!({ "file": file }));
     }

@@ -61,9 +61,14 @@ pub(super) fn run(globals: &Globals, out: &mut Output) -> Result<()> {
     let (finding, config) = checks::configuration(globals, &repo);
     let mut findings = vec![finding];
     let session = Session::with(globals, config.clone())?;
-    let daemon = runtime::run(&config.server, async { checks::daemon(&session).await })?;
+    let (daemon, content) = runtime::run(&config.server, async {
+        let daemon = checks::daemon(&session).await?;
+        let content = if daemon.is_none() { checks::content(&session).await } else { None };
+        anyhow::Ok((daemon, content))
+    })?;
     let is_running = daemon.is_some();
     findings.extend(daemon);
+    findings.extend(content);
     findings.push(checks::permissions(&repo, config.store.read_only));
     findings.push(checks::private_keys(globals, &repo, &config));
     findings.push(checks::disk(&repo, &config));

@@ -80,18 +80,19 @@ fn announce(session: &Session, gateway: &Gateway, out: &mut Output) -> Result<()
             &json!({ "repo": session.repo, "urls": urls, "grpc": grpc, "api": api, "public": public, "pid": pid }),
         );
     }
+    let scheme = if session.config.tls.enabled { "https" } else { "http" };
     out.line(&format!("Repo: {}", session.repo.display()))?;
     for url in urls {
         out.line(&format!("Gateway: {url}"))?;
     }
     for address in api {
-        out.line(&format!("API: http://{address}"))?;
+        out.line(&format!("API: {scheme}://{address}"))?;
     }
     for address in grpc {
         out.line(&format!("gRPC: {address}"))?;
     }
     for address in gateway.public_addresses() {
-        out.line(&format!("Public: http://{address}"))?;
+        out.line(&format!("Public: {scheme}://{address}"))?;
     }
     out.line("Ready")
 }
@@ -114,8 +115,9 @@ async fn status(api: &Api, out: &mut Output) -> Result<()> {
         }));
     }
     out.line(&format!("Gateway: {} ({})", api.url(), if is_ready { "ready" } else { "not ready" }))?;
+    let scheme = api.url().split("://").next().unwrap_or("http");
     for address in listeners.api {
-        out.line(&format!("API: http://{address}"))?;
+        out.line(&format!("API: {scheme}://{address}"))?;
     }
     for address in listeners.grpc {
         out.line(&format!("gRPC: {address}"))?;

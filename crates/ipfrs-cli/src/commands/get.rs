@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use futures::stream::{FuturesUnordered, StreamExt};
+use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_rpc::client::Request;
 use ipfrs_rpc::types::Link;
 use tokio::fs::{self, OpenOptions};
@@ -25,7 +26,7 @@ use crate::runtime::{Interrupted, interrupted};
 /// Maximum number of files that are fetched concurrently.
 const CONCURRENT_FILES: usize = 8;
 /// Maximum depth of nested directories.
-const MAX_DEPTH: usize = 128;
+const MAX_DEPTH: usize = MAX_PATH_SEGMENTS;
 
 pub(super) async fn run(api: &Api, args: &GetArgs, out: &mut Output) -> Result<()> {
     // An IPNS name may resolve differently from one request to the next.

@@ -39,6 +39,10 @@ fn keys_are_shown_set_and_unset() {
             "[auth]\nenabled = true\njwt_keys = \"/no/keys\"\njwt_issuer = \"https://a.example\"\njwt_audience = \"a\"",
             "/no/keys",
         ),
+        (
+            "[auth]\nenabled = true\njwt_keys = \"/dev/null\"\njwt_issuer = \"https://a.example\"\njwt_audience = \"a\"",
+            "no JSON Web Key Set",
+        ),
     ] {
         let file = place.write("wrong.toml", text.as_bytes());
         let mut command = place.command(&["config", "check", "--config", file.to_str().unwrap()]);
@@ -51,8 +55,31 @@ fn keys_are_shown_set_and_unset() {
     assert!(place.command(&["config", "show"]).env("IPFRS_INGEST_PASSWORD", "x").output().unwrap().status.success());
     assert!(place.fails(&["config", "get", "store.pth"]).contains("did you mean path"));
     assert!(place.fails(&["config", "set", "server.port", "-1"]).contains("65535"));
+    // What `config check` refuses is not set.
+    assert!(place.fails(&["config", "set", "gateway.denylists", "[\"/no/list\"]"]).contains("/no/list"));
+    place.ok(&["config", "check"]);
     // The file that is named must exist.
     assert!(place.fails(&["--config", "missing.toml", "config", "set", "server.port", "1"]).contains("missing.toml"));
+}
+
+#[test]
+fn errors_of_the_configuration_hide_passwords_in_urls() {
+    let place = Place::new();
+    for (key, value) in [
+        ("retrieval.gateways", "[\"http://user:secret@127.0.0.1/?a\"]"),
+        ("retrieval.gateways", "\"http://user:secret@127.0.0.1/\""),
+        ("dns.resolvers", "[\"ftp://user:secret@127.0.0.1\"]"),
+        ("log.otlp_endpoint", "\"ftp://user:secret@127.0.0.1\""),
+    ] {
+        let (section, name) = key.split_once('.').unwrap();
+        let file = place.write("wrong.toml", format!("[{section}]\n{name} = {value}\n").as_bytes());
+        for shown in [
+            place.fails(&["config", "check", "--config", file.to_str().unwrap()]),
+            place.fails(&["config", "set", key, value]),
+        ] {
+            assert!(shown.contains("://***@127.0.0.1") && !shown.contains("secret"), "{shown}");
+        }
+    }
 }
 
 #[test]

@@ -50,6 +50,29 @@ fn doctor_finds_nothing_in_a_new_and_in_a_running_repo() {
 }
 
 #[test]
+fn doctor_opens_the_repo_as_a_daemon_does() {
+    let place = Place::new();
+    place.write("a", b"content");
+    place.ok(&["add", "a"]);
+    let content = |code| {
+        let (found_code, found) = findings(doctor(&place));
+        assert_eq!(found_code, Some(code), "{found:?}");
+        finding(&found, "content").clone()
+    };
+    assert_eq!(content(0)["status"], "ok");
+    let pins = place.repo().join("pins.redb");
+    let kept = fs::read(&pins).unwrap();
+    fs::write(&pins, "").unwrap();
+    assert_eq!(content(1)["status"], "error");
+    fs::remove_file(&pins).unwrap();
+    assert!(content(1)["message"].as_str().unwrap().contains("gc would remove"));
+    assert!(!pins.exists(), "a check changes nothing");
+    fs::write(&pins, kept).unwrap();
+    fs::write(place.repo().join("version"), "2\n").unwrap();
+    assert!(content(1)["message"].as_str().unwrap().contains("format 2"));
+}
+
+#[test]
 fn doctor_names_each_problem_with_its_remedy() {
     let place = Place::new();
     place.write("file", b"content");

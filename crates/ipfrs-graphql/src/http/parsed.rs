@@ -21,11 +21,14 @@ pub(super) fn of_json(json: &[u8]) -> Result<Request> {
     if json.trim_ascii_start().starts_with(b"[") {
         return Err(Error::invalid("the body is an array: send one request at a time"));
     }
-    serde_json::from_slice(json).map_err(|e| {
-        Error::invalid(format!(
-            "the body is not a GraphQL request: {e}; send {{\"query\": \"...\", \"variables\": {{}}}}"
-        ))
-    })
+    let form = "send {\"query\": \"...\", \"variables\": {}}";
+    let request: Request = serde_json::from_slice(json)
+        .map_err(|e| Error::invalid(format!("the body is not a GraphQL request: {e}; {form}")))?;
+    // A persisted query may be known by its hash.
+    if request.query.is_empty() && request.extensions.is_empty() {
+        return Err(Error::invalid(format!("the request has no query: {form}")));
+    }
+    Ok(request)
 }
 
 /// Memory of a parsed value in JSON, in bytes.

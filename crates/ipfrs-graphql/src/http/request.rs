@@ -18,18 +18,26 @@ use crate::operation::Executor;
 /// Reads a request from the query of a target.
 pub(super) fn of_query(uri: &Uri) -> Result<Parsed> {
     let query = uri.query().unwrap_or_default();
-    let (mut document, mut operation, mut variables, mut extensions) = (String::new(), None, None, None);
+    let (mut document, mut operation, mut variables, mut extensions) = (None, None, None, None);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        match &*name {
-            "query" => document = value.into_owned(),
-            "operationName" => operation = Some(value.into_owned()).filter(|name| !name.is_empty()),
-            "variables" => variables = Some(value.into_owned()).filter(|text| !text.is_empty()),
-            "extensions" => extensions = Some(value.into_owned()).filter(|text| !text.is_empty()),
-            _ => {}
+        let parameter = match &*name {
+            "query" => &mut document,
+            "operationName" => &mut operation,
+            "variables" => &mut variables,
+            "extensions" => &mut extensions,
+            _ => continue,
+        };
+        if parameter.replace(value.into_owned()).is_some() {
+            return Err(Error::invalid(format!("the parameter {name} is repeated")));
         }
     }
-    let mut request = Request::new(document);
-    request.operation_name = operation;
+    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let (document, variables, extensions) = (given(document), given(variables), given(extensions));
+    if document.is_none() && extensions.is_none() {
+        return Err(Error::invalid("the request has no query: send ?query={version{version}}, percent-encoded"));
+    }
+    let mut request = Request::new(document.unwrap_or_default());
+    request.operation_name = given(operation);
     let malformed = |name: &str| {
         let name = name.to_owned();
         move |e| Error::invalid(format!("{name} is not a JSON object: {e}"))

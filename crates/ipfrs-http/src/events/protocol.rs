@@ -5,6 +5,8 @@ use ipfrs_node::Topic;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::json_object;
+
 /// Maximum length of an ID, in bytes.
 const MAX_ID_BYTES: usize = 128;
 
@@ -110,7 +112,7 @@ pub(super) fn id_of(text: &str) -> Option<Id> {
 
 /// Parses a message of the client.
 pub(super) fn parse(text: &str) -> Result<Request> {
-    let request: Request = serde_json::from_str(text).map_err(|e| {
+    let request: Request = json_object::parse(text.as_bytes()).map_err(|e| {
         let topics = Topic::ALL.map(Topic::name).join(", ");
         let example = r#"{"type":"subscribe","topic":"blocks"}"#;
         Error::invalid(format!("{e}: send messages such as {example}; the topics are {topics}"))

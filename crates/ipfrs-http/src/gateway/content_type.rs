@@ -10,8 +10,23 @@ const WORD: &str = "application/vnd.openxmlformats-officedocument.wordprocessing
 const SHEET: &str = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
 const SLIDES: &str = "application/vnd.openxmlformats-officedocument.presentationml.presentation";
 
+/// Types of extensions for which `mime_guess` has an obsolete one or none: RFC 9239 and RFC 8081, IPLD's registration,
+/// and that of web archives.
+const CURRENT: [(&str, &str); 6] = [
+    ("mjs", "text/javascript"),
+    ("woff", "font/woff"),
+    ("otf", "font/otf"),
+    ("ttf", "font/ttf"),
+    ("car", "application/vnd.ipld.car"),
+    ("warc", "application/warc"),
+];
+
 /// Returns the type for a file name's extension, with a charset for text types.
 pub(crate) fn by_name(name: &str) -> Option<HeaderValue> {
+    let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
+    if let Some((_, media)) = CURRENT.iter().find(|(known, _)| known.eq_ignore_ascii_case(extension)) {
+        return HeaderValue::try_from(with_charset(media)).ok();
+    }
     let mime = mime_guess::from_path(name).first()?;
     HeaderValue::try_from(with_charset(mime.essence_str())).ok()
 }

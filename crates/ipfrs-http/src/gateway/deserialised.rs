@@ -3,7 +3,7 @@
 use axum::response::Response;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, RANGE};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use ipfrs_core::Result;
+use ipfrs_core::{Error, Result};
 use ipfrs_node::{Object, ObjectKind, leads_nowhere};
 
 use super::codec::Codec;
@@ -115,7 +115,7 @@ async fn directory(
             let index = Payload::File(index);
             return deserialised(state, request, headers, &object, index, Some("index.html")).await;
         }
-        Ok(_) => {}
+        Ok(_) => return Err(Error::invalid_content("index.html could not be read: not a file")),
         Err(e) if leads_nowhere(&e) => {}
         // The directory may have an index.
         Err(e) => return Err(e),

@@ -4,10 +4,9 @@ use std::borrow::Cow;
 
 use askama::Template;
 use axum::body::Body;
-use axum::extract::Request;
 use axum::response::Response;
 use http::header::{ACCEPT, CONTENT_LENGTH, VARY};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use ipfrs_core::ErrorKind;
 use ipfrs_node::Attempt;
 use percent_encoding::percent_decode_str;
@@ -38,7 +37,7 @@ pub(crate) enum Form {
 
 impl Form {
     /// Returns the form for a request; `None` for text.
-    pub(crate) fn of(request: &Request, id: &HeaderValue) -> Option<Self> {
+    pub(crate) fn of<B>(request: &Request<B>, id: &HeaderValue) -> Option<Self> {
         let json = || accepts_json(request.headers()).then(|| Self::Json(RequestId(id.clone())));
         Browser::of(request, id).map(Self::Page).or_else(json)
     }
@@ -53,7 +52,7 @@ fn accepts_json(headers: &HeaderMap) -> bool {
 
 impl Browser {
     /// Returns the browser behind a request. Any client that names HTML in `Accept` counts as one.
-    pub(crate) fn of(request: &Request, id: &HeaderValue) -> Option<Self> {
+    pub(crate) fn of<B>(request: &Request<B>, id: &HeaderValue) -> Option<Self> {
         let browser = || Self { path: request.uri().path().to_owned(), id: RequestId(id.clone()) };
         accepts_html(request.headers()).then(browser)
     }

@@ -57,9 +57,10 @@ impl<'a> RequestHost<'a> {
             None => Named::of_header(headers)?.unwrap_or(Named { name: "", port: None }),
         };
         let beside = Vec::new();
+        // The scheme of a target is what the client says. Only a proxy knows more than the connection.
         let own_scheme = if is_over_tls { Some("https") } else { uri.scheme_str() };
         if !trusts {
-            return Ok(Self { own, forwarded: None, beside, is_https: own_scheme == Some("https") });
+            return Ok(Self { own, forwarded: None, beside, is_https: is_over_tls });
         }
         let forwarded = last_of(headers, X_FORWARDED_HOST).map(Named::parse).transpose()?;
         let scheme = last_of(headers, X_FORWARDED_PROTO).or(own_scheme);
@@ -138,7 +139,8 @@ fn split(host: &str) -> Option<(&str, Option<&str>)> {
         let name = name.strip_suffix('.').filter(|name| !name.is_empty()).unwrap_or(name);
         is_name(name).then_some((name, port))?
     };
-    if port.is_some_and(|port| port.len() > 5 || !port.bytes().all(|byte| byte.is_ascii_digit())) {
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    if port.is_some_and(|port| !port.is_empty() && !is_port(port)) {
         return None;
     }
     Some((name, port.filter(|port| !port.is_empty())))

@@ -33,7 +33,7 @@ impl Pages {
         let policy = |forms: &str| {
             header_text(&format!(
                 "default-src 'none'; style-src {}; script-src {}; img-src data:; base-uri 'none'; \
-                 frame-ancestors 'none'{forms}",
+                 frame-ancestors 'self'{forms}",
                 source(STYLE),
                 source(SCRIPT),
             ))
@@ -59,6 +59,7 @@ impl Pages {
     }
 
     /// Sets the headers of a page: its type, and a policy that allows only its own style, script and icons to load.
+    /// Pages of the same origin may frame it: replayers of web archives do so before their service worker runs.
     pub(super) fn head(&self, headers: &mut HeaderMap) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
         headers.insert(CONTENT_SECURITY_POLICY, self.policy.clone());

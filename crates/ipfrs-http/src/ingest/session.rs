@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::messages::{Request, Response};
 use super::writer::{Batch, Sink, Stored, Writer};
 use super::{Place, Target};
+use crate::json_object;
 use crate::state::AppState;
 
 /// Bytes of a message besides its content, in the memory of the queue.
@@ -151,7 +152,7 @@ fn gather(socket: &mut WebSocket, first: Option<Incoming>) -> (Vec<Bytes>, usize
                 messages.push(bytes);
             }
             Some(Incoming::Text(text)) => {
-                let end = serde_json::from_str::<Request>(&text).map_or_else(
+                let end = json_object::parse::<Request>(text.as_bytes()).map_or_else(
                     |e| {
                         let form = r#"send binary messages, and {"type":"end"} as text"#;
                         End::Invalid(Error::invalid(format!("{e}: {form}")))

@@ -29,6 +29,8 @@ pub(super) const AUTHENTICATION: &str = "Authentication";
 const CAR: &str = "application/vnd.ipld.car";
 const RECORD: &str = "application/vnd.ipfs.ipns-record";
 const OCTETS: &str = "application/octet-stream";
+const BYTE_RANGES: &str = "multipart/byteranges";
+const NOT_MODIFIED: &str = "The client has this version";
 const PLAIN: &str = "text/plain";
 const GRAPHQL_JSON: &str = "application/graphql-response+json";
 const EVENT_STREAM: &str = "text/event-stream";
@@ -154,6 +156,7 @@ fn files() -> Vec<Described> {
             .query("limit", size(), "Maximum number of bytes")
             .query("filename", text(), "Name under which clients save the file")
             .header("Range", text(), "Instead of `offset` and `limit` (RFC 9110)")
+            .header("If-None-Match", text(), "Entity tags of versions that the client has")
     };
     let upload = v1(HttpMethod::Post, "/v1/stream/upload", FILES, "Upload a file, or create a resumable upload")
         .describe(
@@ -173,8 +176,12 @@ fn files() -> Vec<Described> {
             .with_header("Upload-Expires", "Time at which an unfinished upload is removed"),
         download(HttpMethod::Get, "Download a file")
             .sends("200", "The file, or the part that `offset` and `limit` select", OCTETS, binary())
-            .sends("206", "The ranges", OCTETS, binary()),
-        download(HttpMethod::Head, "Size and name of a file").responds("200", "The headers of GET"),
+            .sends("206", "The ranges", OCTETS, binary())
+            .sends("206", "", BYTE_RANGES, binary())
+            .responds("304", NOT_MODIFIED),
+        download(HttpMethod::Head, "Size and name of a file")
+            .responds("200", "The headers of GET")
+            .responds("304", NOT_MODIFIED),
         v1(HttpMethod::Get, "/v1/progress", FILES, "Unfinished operations")
             .sends_json::<RunningOperations>("200", "The operations"),
         progress(),
@@ -243,6 +250,8 @@ fn tensors() -> Vec<Described> {
             .query("filename", text(), "Name under which clients save the response")
             .query("info", boolean(), "List the tensors; as is `/info` after the path of the file")
             .query("stats", boolean(), "Statistics; as is `/stats` after the path of the file")
+            .header("Range", text(), "Parts of the response with one tensor (RFC 9110)")
+            .header("If-None-Match", text(), "Entity tags of versions that the client has")
     };
     [
         tensor(HttpMethod::Get, "Read tensors, slices of them, their list or their statistics")
@@ -251,8 +260,13 @@ fn tensors() -> Vec<Described> {
             .sends("200", "", "application/vnd.apache.arrow.stream", binary())
             .sends_json::<TensorReport>("200", "")
             .with_header("X-Tensor-Shape", "Size of each dimension, outermost first")
-            .with_header("X-Tensor-Dtype", "Type of the elements"),
-        tensor(HttpMethod::Head, "Size and type of a tensor").responds("200", "The headers of GET"),
+            .with_header("X-Tensor-Dtype", "Type of the elements")
+            .sends("206", "The ranges", OCTETS, binary())
+            .sends("206", "", BYTE_RANGES, binary())
+            .responds("304", NOT_MODIFIED),
+        tensor(HttpMethod::Head, "Size and type of a tensor")
+            .responds("200", "The headers of GET")
+            .responds("304", NOT_MODIFIED),
     ]
     .map(or_problem)
     .into()

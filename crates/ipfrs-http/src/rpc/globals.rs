@@ -46,7 +46,7 @@ impl Globals {
                 }
                 "offline" | "local" | "L" => globals.offline |= is_set(&value),
                 "encoding" | "enc" if value == output::TEXT => globals.is_text = true,
-                "encoding" | "enc" if !matches!(value.as_ref(), "" | "json") => {
+                "encoding" | "enc" if value != "json" => {
                     return Err(format!("encoding {value:?} is not supported: use json or text"));
                 }
                 _ => {}

@@ -7,10 +7,11 @@ use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
 use crate::gateway::format::{CAR_MEDIA_TYPE, accepted};
+use crate::json_object;
 
 /// Parses JSON, whatever the request's `Content-Type`: `curl -d` sends form-urlencoded.
 pub(super) fn json<'a, T: Deserialize<'a>>(body: &'a Bytes, expected: &str) -> Result<T> {
-    serde_json::from_slice(body).map_err(|e| Error::invalid(format!("the body is not JSON like {expected}: {e}")))
+    json_object::parse(body).map_err(|e| Error::invalid(format!("the body is not JSON like {expected}: {e}")))
 }
 
 /// Whether the body of a request is a CAR, according to `Content-Type`.

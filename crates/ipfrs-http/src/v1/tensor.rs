@@ -13,7 +13,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use ipfrs_core::Result;
+use ipfrs_core::{Error, Result};
 use ipfrs_node::{ContentPath, LinkName, NameRoot, Node, ObjectKind, TensorFile, TensorFormat};
 use percent_encoding::percent_decode_str;
 
@@ -109,6 +109,9 @@ async fn find(node: &Node, path: ContentPath, tensor_query: &mut Asked) -> Resul
     let object = node.resolve(parent).await?;
     if matches!(object.kind, ObjectKind::Directory(_)) {
         return node.tensors(path).await;
+    }
+    if tensor_query.view != View::Tensors && tensor_query.view != view {
+        return Err(Error::invalid("the path ends with one of info and stats, and the query has the other one"));
     }
     tensor_query.view = view;
     node.tensors_of(object).await

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use ipfrs_core::{Error, Result};
+use ipfrs_middleware::auth::check_key_set;
 use ipfrs_node::check_denylists;
 
 use super::Config;
@@ -20,7 +21,7 @@ impl Config {
         tls::check_files(&self.tls)?;
         let keys = &self.auth.jwt_keys;
         if !keys.is_empty() && !["http://", "https://"].iter().any(|scheme| keys.starts_with(scheme)) {
-            fs::metadata(keys).map_err(|e| Error::io(format_args!("auth.jwt_keys: cannot read {keys}"), e))?;
+            check_key_set(Path::new(keys))?;
         }
         if let Some(root) = self.store.filestore_root.as_ref().map(|root| repo.join(root)) {
             let cannot = |e| Error::io(format_args!("store.filestore_root: cannot open {}", root.display()), e);
@@ -32,20 +33,23 @@ impl Config {
     }
 
     fn check_listeners(&self) -> Result<()> {
+        let redirecting = if self.public.enabled { &self.public.host } else { &self.server.host };
         let listeners = [
-            ("server", true, &self.server.host, Some(self.server.port)),
-            ("grpc", self.grpc.enabled, &self.grpc.host, self.grpc.port),
-            ("api", self.api.enabled, &self.api.host, self.api.port),
-            ("public", self.public.enabled, &self.public.host, Some(self.public.port)),
+            ("server", "port", true, &self.server.host, Some(self.server.port)),
+            ("grpc", "port", self.grpc.enabled, &self.grpc.host, self.grpc.port),
+            ("api", "port", self.api.enabled, &self.api.host, self.api.port),
+            ("public", "port", self.public.enabled, &self.public.host, Some(self.public.port)),
+            ("tls", "redirect_port", self.tls.enabled, redirecting, self.tls.redirect_port),
         ];
-        let used = listeners.into_iter().filter(|(_, is_used, _, port)| *is_used && port.is_some_and(|port| port != 0));
+        let used =
+            listeners.into_iter().filter(|(.., is_used, _, port)| *is_used && port.is_some_and(|port| port != 0));
         let used: Vec<_> = used.collect();
-        for (index, (section, _, host, port)) in used.iter().enumerate() {
-            let same = used[..index].iter().find(|(_, _, other, number)| other == host && number == port);
+        for (index, (section, key, _, host, port)) in used.iter().enumerate() {
+            let same = used[..index].iter().find(|(.., other, number)| other == host && number == port);
             if let Some((other, ..)) = same {
                 let port = port.unwrap_or_default();
                 return Err(Error::invalid(format!(
-                    "{section}.port = {port}: [{other}] listens there too: choose another port"
+                    "{section}.{key} = {port}: [{other}] listens there too: choose another port"
                 )));
             }
         }

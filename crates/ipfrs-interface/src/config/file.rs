@@ -147,8 +147,10 @@ impl ConfigFile {
         let settings = Settings::with_change(&self.sources, &edited)?;
         let config = settings.config()?;
         // The daemon may have other variables in its environment, without which it would not start before either.
-        let starts_now = || Settings::with_change(&self.sources, &text).and_then(|now| check_start(&now.config()?));
-        if let Err(error) = check_start(&config)
+        let repo = self.sources.repo.as_deref();
+        let starts_now =
+            || Settings::with_change(&self.sources, &text).and_then(|now| check_start(&now.config()?, repo));
+        if let Err(error) = check_start(&config, repo)
             && starts_now().is_ok()
         {
             return Err(error);
@@ -176,8 +178,11 @@ impl ipfrs_http::Configuration for ConfigFile {
 }
 
 /// Checks what would keep a daemon from starting, as far as it is known before.
-fn check_start(config: &Config) -> Result<()> {
+fn check_start(config: &Config, repo: Option<&Path>) -> Result<()> {
     config.check_hosts()?;
+    if let Some(repo) = repo {
+        config.check_references(repo)?;
+    }
     if let Some(path) = &config.api.unix_socket {
         let is_other = fs::metadata(path).is_ok_and(|metadata| metadata.is_file() || metadata.is_dir());
         if is_other || !path.parent().is_some_and(Path::is_dir) {

@@ -41,6 +41,8 @@ pub struct Sources {
     pub text: Option<String>,
     /// Command line flags that set a key.
     pub flags: Vec<Flag>,
+    /// Directory of the repo, if it is known. Changes of the file then check the files that the settings name.
+    pub repo: Option<PathBuf>,
 }
 
 /// A command line flag that sets a key.
@@ -67,6 +69,7 @@ impl Sources {
             environment: environment.map(|(name, value)| (name, value.to_string_lossy().into_owned())).collect(),
             text: None,
             flags: Vec::new(),
+            repo: None,
         }
     }
 }
@@ -306,9 +309,11 @@ impl Settings {
     /// # Errors
     /// [`ErrorKind::InvalidInput`]. The message contains the place, the key, the value and what is accepted.
     pub fn config(&self) -> Result<Config> {
-        let config = Config::from_settings(self)?;
-        config.validate().map_err(|error| self.locate(error))?;
-        Ok(config)
+        let checked = Config::from_settings(self).and_then(|config| {
+            config.validate().map_err(|error| self.locate(error))?;
+            Ok(config)
+        });
+        checked.map_err(|error| Error::new(error.kind(), without_credentials(error.message())))
     }
 
     /// Returns one section, from its defaults and the settings.
@@ -396,14 +401,7 @@ impl Settings {
 /// Replaces user names and passwords in URLs, and the keys of private networks.
 fn hide_credentials(value: &mut Value) {
     match value {
-        Value::String(text) => {
-            if let Some((scheme, rest)) = text.split_once("://") {
-                let end = rest.find('/').unwrap_or(rest.len());
-                if let Some(at) = rest[..end].rfind('@') {
-                    *text = format!("{scheme}://{HIDDEN}{}", &rest[at..]);
-                }
-            }
-        }
+        Value::String(text) => *text = without_credentials(text),
         Value::Array(values) => values.iter_mut().for_each(hide_credentials),
         Value::Table(values) => values.iter_mut().for_each(|(key, value)| match key.as_str() {
             "private_network_key" | "password_sha256" | "secret" if value.as_str() != Some("") => {
@@ -413,6 +411,19 @@ fn hide_credentials(value: &mut Value) {
         }),
         _ => {}
     }
+}
+
+/// Replaces user names and passwords in the URLs of a text.
+fn without_credentials(text: &str) -> String {
+    let mut parts = text.split("://");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_end = |c: char| matches!(c, '/' | '"' | '\'') || c.is_whitespace();
+        let authority = &part[..part.find(is_end).unwrap_or(part.len())];
+        shown += "://";
+        shown += &authority.rfind('@').map_or_else(|| part.to_owned(), |at| format!("{HIDDEN}{}", &part[at..]));
+    }
+    shown
 }
 
 /// Whether Kubernetes or Docker set the variable for a service whose name has the same prefix:

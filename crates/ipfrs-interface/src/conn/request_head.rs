@@ -212,6 +212,10 @@ fn check_target(request: &httparse::Request<'_, '_>, most: usize) -> Result<(), 
     let Ok(uri) = target.parse::<Uri>() else {
         return Err(Refusal::malformed("the request's target is not a URI (RFC 9112, 3.2): percent-encode it").into());
     };
+    // The parser of URIs drops fragments, and with them parts of arguments.
+    if target.contains('#') {
+        return Err(Refusal::malformed("the request's target has a fragment (RFC 9112, 3.2): send # as %23").into());
+    }
     // Without a method, the parser has failed before.
     let method = request.method.unwrap_or_default();
     let is_allowed = target.starts_with('/')

@@ -26,6 +26,7 @@ use rustls::sign::CertifiedKey;
 use serde::Deserialize;
 use tokio::time::{sleep, timeout};
 
+use super::certificates::read_chain;
 use super::config::CertificateFiles;
 
 /// Protocol by which the authority verifies a domain.
@@ -103,7 +104,19 @@ impl AcmeConfig {
             let value = &self.directory;
             return Err(Error::invalid(format!("tls.acme.directory = {value:?}: give a URL with https")));
         }
+        if !self.contact.is_empty() && (!self.contact.contains('@') || self.contact.contains(char::is_whitespace)) {
+            let value = &self.contact;
+            return Err(Error::invalid(format!("tls.acme.contact = {value:?}: give an e-mail address, or none")));
+        }
         Ok(())
+    }
+
+    /// Checks that the files can be used. Blocks on the disk.
+    pub(super) fn check_files(&self) -> Result<()> {
+        if !self.is_enabled() || self.root.as_os_str().is_empty() {
+            return Ok(());
+        }
+        read_chain(&self.root).map(drop)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -200,18 +200,29 @@ impl JwtVerifier {
         let bytes = match &self.source {
             Source::File(path) => {
                 let path = path.clone();
-                off_workers(move || {
-                    std::fs::read(&path)
-                        .map_err(|e| Error::io(format_args!("auth.jwt_keys: cannot read {}", path.display()), e))
-                })
-                .await?
+                off_workers(move || read_file(&path)).await?
             }
             Source::Url(url, client) => fetch(url, client).await?,
         };
         let keys = parse(&bytes, matches!(self.source, Source::File(_)))?;
+        if keys.is_empty() {
+            tracing::warn!("auth.jwt_keys: the set has no key for HS256, EdDSA, ES256 or RS256, so no token is valid");
+        }
         *self.keys.write() = KeySet { keys, read: Some(Instant::now()) };
         Ok(())
     }
+}
+
+/// Checks a file with the keys of an issuer. Blocks on the disk.
+///
+/// # Errors
+/// The file cannot be read, or is no key set.
+pub fn check_key_set(path: &Path) -> Result<()> {
+    parse(&read_file(path)?, true).map(drop)
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|e| Error::io(format_args!("auth.jwt_keys: cannot read {}", path.display()), e))
 }
 
 fn http_client() -> Result<reqwest::Client> {
@@ -255,8 +266,8 @@ async fn fetch(url: &str, client: &reqwest::Client) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a key set. Keys of other kinds, and keys for encryption, are left out. A shared secret is used only from a
-/// file.
+/// Reads a key set, which may be empty: so an issuer revokes its only key. Keys of other kinds, and keys for encryption,
+/// are left out. A shared secret is used only from a file.
 fn parse(bytes: &[u8], allows_secrets: bool) -> Result<HashMap<String, Vec<(Algorithm, DecodingKey)>>> {
     let invalid = |why: String| Error::invalid(format!("auth.jwt_keys: this is no JSON Web Key Set: {why}"));
     let set: JwkSet = serde_json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
@@ -271,9 +282,6 @@ fn parse(bytes: &[u8], allows_secrets: bool) -> Result<HashMap<String, Vec<(Algo
         }
         let key = DecodingKey::from_jwk(jwk).map_err(|e| invalid(e.to_string()))?;
         keys.entry(jwk.common.key_id.clone().unwrap_or_default()).or_default().push((algorithm, key));
-    }
-    if keys.is_empty() {
-        return Err(invalid("it has no key for HS256, EdDSA, ES256 or RS256".to_owned()));
     }
     Ok(keys)
 }
@@ -388,14 +396,17 @@ mod tests {
     }
 
     #[test]
-    fn key_sets_without_usable_keys_are_refused() {
-        for wrong in ["", "[]", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","alg":"HS512","k":"YQ"}]}"#] {
+    fn malformed_key_sets_are_refused_and_those_without_usable_keys_are_empty() {
+        for wrong in ["", "[]", "{}"] {
             assert!(parse(wrong.as_bytes(), true).is_err(), "{wrong}");
+        }
+        for none in [r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","alg":"HS512","k":"YQ"}]}"#] {
+            assert!(parse(none.as_bytes(), true).unwrap().is_empty(), "{none}");
         }
         let set = |secret: &str| format!(r#"{{"keys":[{{"kty":"oct","k":"{secret}"}},{{"kty":"new","x":"y"}}]}}"#);
         let secret = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY";
-        assert!(parse(set(secret).as_bytes(), true).is_ok());
-        assert!(parse(set(secret).as_bytes(), false).is_err());
+        assert_eq!(parse(set(secret).as_bytes(), true).unwrap().len(), 1);
+        assert!(parse(set(secret).as_bytes(), false).unwrap().is_empty());
         assert!(parse(set("").as_bytes(), true).is_err() && parse(set(&secret[..40]).as_bytes(), true).is_err());
     }
 }

@@ -238,8 +238,8 @@ impl Node {
         Ok((reachable.into_marks(), kept))
     }
 
-    /// Marks the blocks of the mutable files, and returns their number. A missing block is no error, because a copy
-    /// into the tree does not need the blocks below its root.
+    /// Marks the blocks of the mutable files, and returns their number. A missing block below the root is no error,
+    /// because a copy into the tree does not need the blocks below its own root.
     async fn mark_mutable_files(&self, reachable: &mut Reachable) -> Result<u64> {
         let mut kept = 0;
         for root in self.mutable_roots().await? {
@@ -255,6 +255,16 @@ impl Node {
                 for visit in visits {
                     match visit.found {
                         Ok(_) => kept += 1,
+                        Err(e) if e.kind() == ErrorKind::NotFound && visit.cid == root => {
+                            return Err(Error::new(
+                                e.kind(),
+                                format!(
+                                    "cannot collect garbage: the root {root} of the mutable files is missing (nothing was \
+                                     removed; restore it from a backup, or stop the daemon and write the content ID of \
+                                     another directory into mutable-files.root)"
+                                ),
+                            ));
+                        }
                         Err(e) if e.kind() == ErrorKind::NotFound => {}
                         Err(e) => return Err(cannot(e)),
                     }

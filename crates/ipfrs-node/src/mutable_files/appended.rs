@@ -72,7 +72,7 @@ impl Node {
         let (tree, staging) = open.parts()?;
         blocks.into_iter().for_each(|block| staging.insert(block));
         let changed =
-            || Error::new(ErrorKind::Conflict, format!("{path} was replaced or removed while it was written"));
+            || Error::new(ErrorKind::Conflict, "the mutable file was replaced or removed while it was written");
         match tree.find(staging, names).await {
             Ok(Target::File(current)) if current.link == file.0.link => current.link = link,
             Ok(_) => return Err(changed()),

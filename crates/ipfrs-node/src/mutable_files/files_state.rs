@@ -59,8 +59,8 @@ struct DurableRoot {
 }
 
 impl MutableFiles {
-    /// Creates the state with the latest of the saved roots that is complete. A crash may have saved a root of which
-    /// not all blocks were stored; its flush was not acknowledged.
+    /// Creates the state with the latest of the saved roots that is complete, or was acknowledged. A crash may have
+    /// saved a root of which not all blocks were stored; its flush was not acknowledged.
     ///
     /// # Errors
     /// The errors of the store.
@@ -73,10 +73,17 @@ impl MutableFiles {
         // Without a complete root, the use of the files says which one is missing.
         let mut current = saved.first().filter(|latest| !latest.is_first_attempt());
         for candidate in saved {
-            if is_complete(candidate, store).await? {
+            if candidate.is_confirmed || is_complete(candidate, store).await? {
                 current = Some(candidate);
                 break;
             }
+        }
+        if let Some(latest) = saved.first().filter(|latest| current.is_none_or(|current| current != *latest)) {
+            let (root, opened) = (latest.root, current.map(|current| current.root.to_string()));
+            tracing::warn!(
+                %root, opened, "blocks of the latest root of the mutable files are missing, and its flush was probably \
+                 not acknowledged: an earlier root is opened, or an empty tree"
+            );
         }
         let file = file.map(|mut file| {
             file.keep(current, saved);
@@ -349,6 +356,8 @@ impl Node {
             writing.await?;
         }
         file.lock().confirm();
+        let noting = Arc::clone(file);
+        drop(spawn_blocking(move || noting.lock().note()));
         Ok(())
     }
 

@@ -2,8 +2,9 @@
 //!
 //! The file has two slots, and a flush overwrites the older one. That costs one `fdatasync` without a change of
 //! metadata, and the flush can store its blocks at the same time: the slot lists them, so if a crash leaves a root of
-//! which some were not stored, the other slot has the previous one. A file of an older version has a content ID alone
-//! and is replaced.
+//! which some were not stored, the other slot has the previous one. A note behind the slots says which write was
+//! acknowledged: that root is never given up. The note is written later and without a sync. A file of an older version
+//! has no note, or a content ID alone, and is replaced.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind as Io, Read, Write};
@@ -19,8 +20,10 @@ const FILE: &str = "mutable-files.root";
 const DRAFT: &str = "root-new";
 /// Length of a slot, in bytes: a disk writes it as a whole, and never together with the other one.
 const SLOT_BYTES: usize = 4_096;
+/// Position of the note, in bytes.
+const NOTE_AT: usize = 2 * SLOT_BYTES;
 /// Length of the file, in bytes. What follows in a longer one is ignored.
-const MAX_BYTES: u64 = 2 * SLOT_BYTES as u64;
+const MAX_BYTES: u64 = 3 * SLOT_BYTES as u64;
 
 /// Space for the fields of a slot other than the list of blocks, in bytes.
 const FIELDS_BYTES: usize = 512;
@@ -41,6 +44,8 @@ pub(crate) struct SavedRoot {
     pub(crate) storing: Vec<Cid>,
     /// Whether the other slot was never written. Attempts that fail use the same slot again.
     is_alone: bool,
+    /// Whether the flush was acknowledged, as far as is known. Blocks that are missing were lost later.
+    pub(crate) is_confirmed: bool,
 }
 
 impl SavedRoot {
@@ -60,12 +65,14 @@ pub(crate) struct RootFile {
     durable: usize,
     /// Number of the last write.
     sequence: u64,
+    /// Number of the last write that is confirmed.
+    confirmed: u64,
 }
 
 impl RootFile {
     /// Returns the file in the directory of a store.
     pub(crate) fn new(dir: &Path) -> Self {
-        Self { path: dir.join(FILE), file: None, durable: 0, sequence: 0 }
+        Self { path: dir.join(FILE), file: None, durable: 0, sequence: 0, confirmed: 0 }
     }
 
     /// Returns the saved roots, the latest first. It is the current one if its block is stored.
@@ -81,12 +88,17 @@ impl RootFile {
             Err(e) if e.kind() == Io::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(cannot(e)),
         };
-        let slots = bytes.chunks(SLOT_BYTES).enumerate();
+        let (slots, note) = bytes.split_at(bytes.len().min(NOTE_AT));
+        let slots = slots.chunks(SLOT_BYTES).enumerate();
         let blank = slots.clone().filter(|(_, bytes)| bytes.iter().all(|byte| *byte == b' ')).count();
         let mut saved: Vec<_> = slots.filter_map(|(slot, bytes)| parse_slot(slot, bytes)).collect();
-        saved.iter_mut().for_each(|saved| saved.is_alone = blank > 0);
+        let confirmed = checked_line(note).and_then(|sequence| u64::from_str(sequence).ok());
+        for saved in &mut saved {
+            saved.is_alone = blank > 0;
+            saved.is_confirmed = confirmed == Some(saved.sequence);
+        }
         saved.sort_by_key(|saved| std::cmp::Reverse(saved.sequence));
-        let is_new = bytes.len() as u64 == MAX_BYTES && bytes.iter().all(|byte| *byte == b' ');
+        let is_new = bytes.len() >= NOTE_AT && bytes.iter().all(|byte| *byte == b' ');
         if !saved.is_empty() || is_new {
             return Ok(saved);
         }
@@ -97,7 +109,8 @@ impl RootFile {
                  file, there are no mutable files, and gc removes their content)"
             ))
         })?;
-        Ok(vec![SavedRoot { slot: None, sequence: 0, root, storing: Vec::new(), is_alone: false }])
+        let (slot, storing) = (None, Vec::new());
+        Ok(vec![SavedRoot { slot, sequence: 0, root, storing, is_alone: false, is_confirmed: false }])
     }
 
     /// Sets the root that the next write keeps, which is one of those that were read, or none.
@@ -125,6 +138,16 @@ impl RootFile {
     /// Confirms that the blocks of the root that was written last are stored.
     pub(crate) fn confirm(&mut self) {
         self.durable = 1 - self.durable;
+        self.confirmed = self.sequence;
+    }
+
+    /// Notes the last [`Self::confirm`] in the file. Without the note, a root of which blocks are missing could be one
+    /// that was not acknowledged, so that this may fail.
+    pub(crate) fn note(&self) {
+        let Some(file) = self.file.as_ref().filter(|_| self.confirmed == self.sequence) else { return };
+        if let Err(error) = file.write_all_at(&page(&self.confirmed.to_string()), NOTE_AT as u64) {
+            tracing::warn!(path = %self.path.display(), %error, "cannot note the last flush of the mutable files");
+        }
     }
 
     fn try_write(&mut self, root: &Cid, storing: &[Cid], confirmed: Option<&Cid>) -> io::Result<()> {
@@ -148,7 +171,7 @@ impl RootFile {
         {
             return Ok(file);
         }
-        let mut content = vec![b' '; 2 * SLOT_BYTES];
+        let mut content = vec![b' '; NOTE_AT + SLOT_BYTES];
         if let Some(root) = confirmed {
             content[self.durable * SLOT_BYTES..][..SLOT_BYTES].copy_from_slice(&slot(self.sequence, root, &[]));
         }
@@ -168,30 +191,37 @@ impl RootFile {
     }
 }
 
-/// Returns a slot: a line of text with a checksum, and spaces.
+/// Returns a slot: the number of the write, the root, and the blocks that it lists.
 fn slot(sequence: u64, root: &Cid, storing: &[Cid]) -> [u8; SLOT_BYTES] {
     let mut fields = format!("{sequence} {root}");
     for cid in storing {
         fields.extend([" ", &cid.to_string()]);
     }
+    page(&fields)
+}
+
+/// Returns a line of text with a checksum, and spaces.
+fn page(fields: &str) -> [u8; SLOT_BYTES] {
     let line = format!("{fields} {:08x}\n", crc32fast::hash(fields.as_bytes()));
-    let mut slot = [b' '; SLOT_BYTES];
-    slot[..line.len()].copy_from_slice(line.as_bytes());
-    slot
+    let mut page = [b' '; SLOT_BYTES];
+    page[..line.len()].copy_from_slice(line.as_bytes());
+    page
+}
+
+/// Returns the text of a page, if its checksum is right.
+fn checked_line(bytes: &[u8]) -> Option<&str> {
+    let line = bytes.split(|byte| *byte == b'\n').next()?;
+    let (fields, sum) = std::str::from_utf8(line).ok()?.rsplit_once(' ')?;
+    (u32::from_str_radix(sum, 16).ok()? == crc32fast::hash(fields.as_bytes())).then_some(fields)
 }
 
 fn parse_slot(slot: usize, bytes: &[u8]) -> Option<SavedRoot> {
-    let line = bytes.split(|byte| *byte == b'\n').next()?;
-    let line = std::str::from_utf8(line).ok()?;
-    let (fields, sum) = line.rsplit_once(' ')?;
-    if u32::from_str_radix(sum, 16).ok()? != crc32fast::hash(fields.as_bytes()) {
-        return None;
-    }
-    let (sequence, cids) = fields.split_once(' ')?;
+    let (sequence, cids) = checked_line(bytes)?.split_once(' ')?;
     let mut cids = cids.split(' ').map(|cid| parse_cid(cid).ok());
     let root = cids.next()??;
     let storing = cids.collect::<Option<_>>()?;
-    Some(SavedRoot { slot: Some(slot), sequence: u64::from_str(sequence).ok()?, root, storing, is_alone: false })
+    let (slot, sequence) = (Some(slot), u64::from_str(sequence).ok()?);
+    Some(SavedRoot { slot, sequence, root, storing, is_alone: false, is_confirmed: false })
 }
 
 #[cfg(test)]
@@ -243,6 +273,34 @@ mod tests {
         file.confirm();
         file.write(&root(5), &[root(5)], Some(&root(3))).unwrap();
         assert!(!first(2));
+    }
+
+    #[test]
+    fn a_note_says_which_write_was_confirmed() {
+        let dir = tempfile::tempdir().unwrap();
+        let confirmed =
+            || RootFile::new(dir.path()).read().unwrap().iter().map(|saved| saved.is_confirmed).collect::<Vec<_>>();
+        let mut file = RootFile::new(dir.path());
+        file.write(&root(1), &[root(1)], None).unwrap();
+        file.note();
+        assert_eq!(confirmed(), [false]);
+        file.confirm();
+        file.note();
+        assert_eq!(confirmed(), [true]);
+        file.write(&root(2), &[root(2)], Some(&root(1))).unwrap();
+        file.note();
+        assert_eq!(confirmed(), [false, true]);
+        // A file of an earlier version ends with the slots.
+        let path = dir.path().join(FILE);
+        fs::write(&path, &fs::read(&path).unwrap()[..NOTE_AT]).unwrap();
+        assert_eq!(confirmed(), [false, false]);
+        let mut file = RootFile::new(dir.path());
+        let saved = file.read().unwrap();
+        file.keep(Some(&saved[0]), &saved);
+        file.write(&root(3), &[], Some(&root(2))).unwrap();
+        file.confirm();
+        file.note();
+        assert_eq!((roots(dir.path()), confirmed()), (vec![root(3), root(2)], vec![true, false]));
     }
 
     #[test]

@@ -4,17 +4,23 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use ipfrs_core::{Error, ErrorKind, Result};
 use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{Instant, timeout_at};
 
 use super::spool::{Record, Spool, failed};
 use crate::off_workers;
 
 /// Approximate size of a batch. One batch is written while the next one arrives.
 const BATCH_BYTES: usize = 1024 * 1024;
+
+/// Maximum time from the arrival of the first piece of a batch until the batch is written. A killed daemon loses no more
+/// of a slow request.
+const MAX_GATHERING: Duration = Duration::from_secs(1);
 
 /// Most pieces of a batch: a client may send single bytes, and each piece takes memory of its own.
 const BATCH_PIECES: usize = 1024;
@@ -63,18 +69,27 @@ where
     };
     let mut arrived = offset;
     let mut error = None;
-    while let Some(piece) = content.next().await {
-        let accepted = match piece {
-            Ok(piece) if piece.len() as u64 > length - arrived => Err(Error::too_large(format!(
-                "more bytes than the {length} of Upload-Length, and nothing of this request was kept: send at most {} bytes",
-                length - offset
-            ))),
-            Ok(piece) => {
-                arrived += piece.len() as u64;
-                progress(arrived);
-                writer.push(piece).await
-            }
-            Err(e) => Err(e),
+    loop {
+        let next = match writer.due() {
+            Some(due) => timeout_at(due, content.next()).await.ok(),
+            None => Some(content.next().await),
+        };
+        let accepted = match next {
+            None => writer.begin_write().await,
+            Some(None) => break,
+            Some(Some(piece)) => match piece {
+                Ok(piece) if piece.len() as u64 > length - arrived => Err(Error::too_large(format!(
+                    "more bytes than the {length} of Upload-Length, and nothing of this request was kept: send at most \
+                     {} bytes",
+                    length - offset
+                ))),
+                Ok(piece) => {
+                    arrived += piece.len() as u64;
+                    progress(arrived);
+                    writer.push(piece).await
+                }
+                Err(e) => Err(e),
+            },
         };
         if let Err(e) = accepted {
             error = Some(e);
@@ -97,6 +112,8 @@ struct Writer {
     written: u64,
     batch: Vec<Bytes>,
     batch_bytes: usize,
+    /// Time at which the first piece of the batch arrived.
+    begun: Instant,
     /// Whether a batch could not be written. Later batches are then discarded.
     has_failed: bool,
     /// The write in progress, which returns the length of the file after it.
@@ -111,17 +128,31 @@ impl Writer {
             request: Arc::new(request),
             batch: Vec::new(),
             batch_bytes: 0,
+            begun: Instant::now(),
             has_failed: false,
             writing: None,
         }
     }
 
+    /// Returns the time at which the batch must be written, unless it is empty.
+    fn due(&self) -> Option<Instant> {
+        (!self.batch.is_empty()).then(|| self.begun + MAX_GATHERING)
+    }
+
     async fn push(&mut self, piece: Bytes) -> Result<()> {
+        if self.batch.is_empty() {
+            self.begun = Instant::now();
+        }
         self.batch_bytes += piece.len();
         self.batch.push(piece);
         if self.batch_bytes < BATCH_BYTES && self.batch.len() < BATCH_PIECES {
             return Ok(());
         }
+        self.begin_write().await
+    }
+
+    /// Starts to write the batch. A request that may turn out to be too long is noted before.
+    async fn begin_write(&mut self) -> Result<()> {
         if !self.request.fits && !self.request.is_noted() {
             let request = Arc::clone(&self.request);
             off_workers(move || request.save(Some(request.offset))).await.inspect_err(|_| self.has_failed = true)?;

@@ -120,11 +120,14 @@ fn locked(file: &mut File, operation: FlockOperation) -> rustix::io::Result<()> 
 fn held_by_other(dir: &Path, file: &mut File) -> Error {
     let (dir, who) = (dir.display(), named_holder(file));
     let message = match who {
-        Some(who) => format!("the block store in {dir} is in use by {who}: stop that process, or use its API"),
-        // Readers do not write their names to the file.
+        Some(who) if who.contains("gateway") => {
+            format!("the block store in {dir} is in use by {who}: stop that process, or use its API")
+        }
+        Some(who) => format!("the block store in {dir} is in use by {who}: wait until it ends, or stop that process"),
+        // Readers do not write their names to the file, and a writer cannot if the disk is full.
         None => format!(
-            "the block store in {dir} is in use by another process that reads it: use its API, stop that process, or set \
-             IPFRS_STORE_READ_ONLY=true to read beside it"
+            "the block store in {dir} is in use by another process, probably one that reads it: use its API, stop that \
+             process, or set IPFRS_STORE_READ_ONLY=true to read beside a reader"
         ),
     };
     Error::new(ErrorKind::Conflict, message)

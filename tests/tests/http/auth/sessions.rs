@@ -65,7 +65,7 @@ async fn websocket_needs_credentials_and_ends_with_them() {
     assert_eq!(WebSocket::open(address, "/ws/ingest?name=x", &[("authorization", &bearer)]).await.err(), Some(403));
     let mut socket = WebSocket::open(address, "/ws", &[("authorization", &bearer)]).await.unwrap();
     guarded.revoke(&key).await;
-    while socket.next().await.is_some() {}
+    assert_eq!(socket.close_code().await, 1008);
     let writer = guarded.key(&["write"]).await;
     let basic = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, format!("any:{writer}"));
     let basic = format!("Basic {basic}");

@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::BinaryBytes;
-use ipfrs_interface::{ApiConfig, Config, GrpcConfig};
+use ipfrs_interface::{ApiConfig, Config, Embedded, GrpcConfig};
 use rustix::fs::{Access, access, statvfs};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
+use tokio::time::timeout;
 
 use super::Finding;
 use crate::args::Globals;
@@ -26,6 +28,8 @@ const OTHER_FILES: u64 = 1_024;
 const EARLIEST_SECONDS: u64 = 1_767_225_600;
 /// Difference between clocks that is tolerated.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(60);
+/// Maximum time for opening the repo.
+const MAX_OPENING: Duration = Duration::from_secs(30);
 /// Number of caches with the limit `cache.max_bytes`.
 const CACHES: u64 = 4;
 
@@ -59,6 +63,38 @@ pub(super) async fn daemon(session: &Session) -> anyhow::Result<Option<Finding>>
     }))
 }
 
+/// Checks whether a daemon can open the repo: opens it as a daemon with `store.read_only` does, which changes nothing.
+/// Returns `None` if there is no repo, or another program has it.
+pub(super) async fn content(session: &Session) -> Option<Finding> {
+    const CHECK: &str = "content";
+    session.require_repo().ok()?;
+    let mut config = session.config.clone();
+    config.store.read_only = true;
+    config.retrieval.bitswap.listen.clear();
+    let opening = Embedded::open(&config, &session.repo, "ipfrs-cli doctor");
+    match timeout(MAX_OPENING, opening).await {
+        Ok(Ok(_)) if !session.repo.join("pins.redb").exists() && has_packs(session) => {
+            let fix = "restore pins.redb from a backup, or pin what must be kept and run `ipfrs-cli repo gc --force`";
+            Some(Finding::error(CHECK, "there are blocks and no pins.redb: gc would remove all of them", fix))
+        }
+        Ok(Ok(_)) => Some(Finding::ok(CHECK, "the repo can be opened")),
+        Ok(Err(error)) if error.kind() == ipfrs_core::ErrorKind::Conflict => None,
+        Ok(Err(error)) => {
+            let fix = "see \"Repair\" in docs/OPERATIONS.md";
+            Some(Finding::error(CHECK, format!("the repo cannot be opened: {}", error.message()), fix))
+        }
+        Err(_) => {
+            let message = format!("the repo was not open after {} s", MAX_OPENING.as_secs());
+            Some(Finding::warning(CHECK, message, "start the gateway, which may rebuild the index"))
+        }
+    }
+}
+
+fn has_packs(session: &Session) -> bool {
+    let store = session.repo.join(session.config.store.path.as_deref().unwrap_or(Path::new(".")));
+    fs::read_dir(store.join("packs")).is_ok_and(|mut packs| packs.next().is_some())
+}
+
 /// Checks whether the repo, or the directory in which it will be created, can be written.
 pub(super) fn permissions(repo: &Path, is_read_only: bool) -> Finding {
     const CHECK: &str = "repo";
@@ -67,6 +103,10 @@ pub(super) fn permissions(repo: &Path, is_read_only: bool) -> Finding {
     let shown = place.display();
     if let Err(error) = access(&place, needed) {
         let what = if is_read_only { "read" } else { "written" };
+        if error == Errno::ROFS {
+            let fix = "mount it writable, or set store.read_only = true";
+            return Finding::error(CHECK, format!("{shown} cannot be written: {error}"), fix);
+        }
         let fix = format!("sudo chown -R \"$(id -u):$(id -g)\" {shown}");
         return Finding::error(CHECK, format!("{shown} cannot be {what}: {error}"), fix);
     }
@@ -99,7 +139,7 @@ fn without_access(repo: &Path, needed: Access) -> Option<PathBuf> {
         let needed = if *is_directory { needed } else { needed & !Access::EXEC_OK };
         // A key that others may not read is read by its owner only.
         let needed = if needed.contains(Access::WRITE_OK) { needed | Access::READ_OK } else { needed };
-        matches!(access(path, needed), Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM))
+        matches!(access(path, needed), Err(Errno::ACCESS | Errno::PERM))
     };
     all.find(lacks).map(|(path, _)| path)
 }

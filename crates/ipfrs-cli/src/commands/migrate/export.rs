@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::super::ls::Entries;
 use super::super::stage::Stage;
-use super::car;
+use super::car::{self, Arriving, Written};
 use crate::api::Api;
 use crate::args::MigrateExportArgs;
 use crate::output::{Output, printable_name};
@@ -110,7 +110,7 @@ async fn export_all(api: &Api, directory: &Path, progress: &Progress) -> Result<
     let root = parse_cid(&stat.hash)?;
     let mut file = create(&directory.join("files.car"))?;
     write(&mut file, &header(&[root]), &mut exported)?;
-    append(api, &root, &mut file, &mut exported).await?;
+    append(api, &root, &mut file, &mut Written::default(), &mut exported).await?;
     finish(file)?;
     exported.cars += 1;
     let mut files = create(&directory.join(FILES))?;
@@ -137,9 +137,11 @@ async fn export(
     exported.cars += 1;
     let mut file = create(&directory.join(format!("{prefix}-{:05}.car", exported.cars)))?;
     write(&mut file, &header(roots), exported)?;
+    // Versions of a directory share most of their blocks.
+    let mut written = Written::default();
     for root in roots {
         if prefix == "pins" {
-            append(api, root, &mut file, exported).await?;
+            append(api, root, &mut file, &mut written, exported).await?;
         } else {
             let request = Request::query("block/get").with_arg(root.to_string());
             let block = api.call(request).await?.bytes(MAX_BIG_BLOCK_BYTES).await?;
@@ -153,26 +155,29 @@ async fn export(
     finish(file)
 }
 
-/// Appends the blocks of a DAG.
-async fn append(api: &Api, root: &Cid, file: &mut BufWriter<File>, exported: &mut Exported) -> Result<()> {
+/// Appends the blocks of a DAG that are not written yet.
+async fn append(
+    api: &Api,
+    root: &Cid,
+    file: &mut BufWriter<File>,
+    written: &mut Written,
+    exported: &mut Exported,
+) -> Result<()> {
     let cannot = || format!("cannot export {root}");
     let request = Request::query("dag/export").with_arg(root.to_string());
     let mut response: Response = api.call(request).await.with_context(cannot)?;
-    let mut head = Some(Vec::new());
+    let mut arriving = Arriving::default();
     while let Some(bytes) = response.next().await.with_context(cannot)? {
-        let Some(begin) = &mut head else {
-            write(file, &bytes, exported)?;
-            continue;
-        };
-        begin.extend_from_slice(&bytes);
-        if car::skip_header(begin)? {
-            write(file, begin, exported)?;
-            head = None;
+        arriving.add(&bytes);
+        while let Some((section, cid)) = arriving.next().with_context(cannot)? {
+            if written.is_first(&cid) {
+                write(file, &section, exported)?;
+            }
         }
     }
-    match head {
-        None => Ok(()),
-        Some(_) => Err(anyhow!("the CAR of {root} has no header")),
+    match arriving.is_complete() {
+        true => Ok(()),
+        false => Err(anyhow!("the CAR of {root} is incomplete")),
     }
 }
 

@@ -305,7 +305,7 @@ pub(super) fn file_state(value: &Value, args: &Args, out: &mut String) -> Done {
         .replace("<cumulsize>", &number(&value["CumulativeSize"]).to_string())
         .replace("<childs>", &number(&value["Blocks"]).to_string())
         .replace("<type>", text(&value["Type"]))
-        .replace("<mode>", &or_not_set(mode.map(|mode| mode_text(mode, value["Type"] == "symlink"))))
+        .replace("<mode>", &or_not_set(mode.map(|mode| mode_text(mode, text(&value["Type"])))))
         .replace("<mode-octal>", &or_not_set(mode.map(|mode| format!("0{:o}", mode & 0o777))))
         .replace("<mtime>", &or_not_set(seconds.and_then(date)))
         .replace("<mtime-secs>", &or_not_set(seconds.map(|seconds| seconds.to_string())))
@@ -319,11 +319,16 @@ pub(super) fn file_state(value: &Value, args: &Args, out: &mut String) -> Done {
     Ok(())
 }
 
-/// Writes permission bits as `-rw-r--r--`, and those of a symlink with `l`.
-fn mode_text(mode: u32, is_symlink: bool) -> String {
+/// Writes permission bits as `-rw-r--r--`, those of a symlink with `l` and those of a directory with `d`.
+fn mode_text(mode: u32, kind: &str) -> String {
     let letters = "rwxrwxrwx".chars().enumerate();
     let bits = letters.map(|(at, letter)| if mode & (0o400 >> at) == 0 { '-' } else { letter });
-    std::iter::once(if is_symlink { 'l' } else { '-' }).chain(bits).collect()
+    let first = match kind {
+        "symlink" => 'l',
+        "directory" => 'd',
+        _ => '-',
+    };
+    std::iter::once(first).chain(bits).collect()
 }
 
 /// Writes a time as `2 Jan 2006, 15:04:05 UTC`.
