@@ -58,7 +58,7 @@ pub(crate) fn encode(bytes: &[u8; BYTES]) -> [u8; DIGITS] {
     text
 }
 
-/// Returns the number that the digits represent, or `None` if one of them is no digit. 46 digits are less than 34 bytes.
+/// Returns the number that the digits represent, or `None` if one of them is no digit. 46 digits fit into 34 bytes.
 pub(crate) fn decode(digits: &[u8; DIGITS]) -> Option<[u8; BYTES]> {
     let mut words = [0_u32; WORDS];
     let mut seen = 0;

@@ -190,6 +190,8 @@ impl<'a> Walk<'a> {
                 Err(Error::invalid(format!("the variable ${name} of type {given} is used where {at} is needed: {why}")))
             }
             (Value::List(items), BaseType::List(of)) => items.iter().try_for_each(|item| self.value(item, of, None)),
+            // One value stands for a list of it.
+            (value, BaseType::List(of)) => self.value(value, of, None),
             (Value::String(text), BaseType::Named(name)) if self.positions.enums.contains(name.as_str()) => {
                 let why = "write a value of an enum without quotes";
                 Err(Error::invalid(format!("{text:?} is a string, and {name} is needed: {why}")))

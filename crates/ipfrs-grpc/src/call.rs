@@ -26,7 +26,7 @@ use tonic::{Code, Status};
 
 use crate::access;
 use crate::compression::{self, Coder, Codings, GRPC_ENCODING};
-use crate::deadlines::Deadlines;
+use crate::deadlines::{Deadlines, check_timeout};
 use crate::error;
 use crate::inbound::{OneMessage, Sent};
 use crate::metrics::{GrpcMetrics, Method};
@@ -177,7 +177,7 @@ where
         Ok(ticket) => (admitted.map(|caller| caller.into_iter().for_each(|caller| deadlines.end_with(caller))), ticket),
         Err(error) => (Err(error), None),
     };
-    let codings = match admitted {
+    let codings = match admitted.and_then(|()| check_timeout(request.headers())) {
         Ok(()) => request_id::within(&id, || Codings::take(request.headers_mut())).map_err(Refused::Coding),
         Err(error) => Err(Refused::Caller(request_id::within(&id, || error::status(error)))),
     };

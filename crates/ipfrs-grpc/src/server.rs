@@ -36,7 +36,6 @@ use crate::block::{self, Blocks};
 use crate::call::{self, Calls, OwnListener};
 use crate::compression::Coder;
 use crate::dag::Dags;
-use crate::deadlines::check_timeout;
 use crate::error;
 use crate::file::Files;
 use crate::health::Readiness;
@@ -190,9 +189,6 @@ impl Grpc {
         let is_probe = request.uri().path().starts_with(HEALTH_PATH);
         if matches!(self.protection, Protection::Missing { .. }) && !is_probe {
             return Answering::Ready(Some(self.refused(Error::new(ErrorKind::Forbidden, LACKS_TLS), &request)));
-        }
-        if let Err(error) = check_timeout(request.headers()) {
-            return Answering::Ready(Some(self.refused(error, &request)));
         }
         // Health checks need no permit, so that an operator can inspect a busy daemon.
         let hops = request.headers().get_all(X_FORWARDED_FOR).iter().map(|value| value.to_str().unwrap_or("?"));

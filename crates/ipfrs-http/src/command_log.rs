@@ -55,7 +55,8 @@ struct Entry {
 }
 
 impl CommandLog {
-    /// Adds a command, which runs until the returned value is dropped. If the log is full, the oldest entry is removed.
+    /// Adds a command, which runs until the returned value is dropped. If the log is full, the oldest command that has
+    /// ended is removed.
     pub(crate) fn begin(&self, path: &str, arguments: &[String], options: &[(String, String)]) -> RunningCommand {
         let short = |text: &String| text.chars().take(MAX_CHARS).collect::<String>();
         let options: BTreeMap<_, _> =
@@ -66,7 +67,9 @@ impl CommandLog {
         let id = log.next_id;
         log.next_id += 1;
         if log.commands.len() == MAX_COMMANDS {
-            log.commands.pop_front();
+            // Commands that run stay as long as there are others. Usually the oldest one has just ended.
+            let oldest = log.commands.iter().position(|entry| entry.ended.is_some()).unwrap_or(0);
+            log.commands.remove(oldest);
         }
         log.commands.push_back(Entry { id, path, arguments, options, started, ended: None });
         RunningCommand { log: self.clone(), id }

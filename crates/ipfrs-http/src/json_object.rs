@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-/// Parses an object. Unlike the library, does not read one from the list of its values.
+/// Parses an object. Unlike the library, does not read one from the list of its values. Objects within it are not
+/// checked.
 ///
 /// # Errors
 /// What is wrong, for the client.

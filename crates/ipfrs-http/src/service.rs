@@ -170,6 +170,11 @@ impl Service {
             let text = "an HTTP/1.1 request needs a Host header, and no request may have several (RFC 9112, 3.2)\n";
             return self.refused(&request, text);
         }
+        if request.version() == Version::HTTP_2 && is_malformed(&request) {
+            let text = "the request has a target other than a path, or a field whose value begins or ends with a space \
+                        (RFC 9113, 8.2.1 and 8.3.1)\n";
+            return self.refused(&request, text);
+        }
         if let Some(refusal) = https::refusal(&self.protection, &request) {
             return self.at_once(&request, refusal);
         }
@@ -357,6 +362,15 @@ fn lacks_host(version: Version, headers: &HeaderMap) -> bool {
         Some(_) => hosts.next().is_some(),
         None => version == Version::HTTP_11,
     }
+}
+
+/// Whether a request violates rules of HTTP/2 that the library does not check. HTTP/1.1 refuses such a target before,
+/// and removes spaces around values.
+fn is_malformed<B>(request: &Request<B>) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let has_spaces = |value: &HeaderValue| is_space(value.as_bytes().first()) || is_space(value.as_bytes().last());
+    let is_asterisk = request.uri().path() == "*" && request.method() != Method::OPTIONS;
+    is_asterisk || request.headers().values().any(has_spaces)
 }
 
 pin_project! {

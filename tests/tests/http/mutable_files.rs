@@ -281,9 +281,15 @@ async fn gc_removes_nothing_while_the_root_is_missing_and_the_root_stays() {
     let gateway = TestGateway::start().await;
     write(&gateway, "/d/file&create=true&parents=true", pattern(300_000, 0)).await;
     let root = stat(&gateway, "/").await["Hash"].as_str().unwrap().to_owned();
-    ndjson(gateway.rpc(&format!("block/rm?arg={root}")).send().await.unwrap()).await;
-    // The flush was acknowledged, so that the tree of a new process is not an earlier one.
-    let gateway = TestGateway::start_on(gateway.stop().await, |_| {}).await;
+    let removed = ndjson(gateway.rpc(&format!("block/rm?arg={root}")).send().await.unwrap()).await;
+    assert!(removed[0]["Error"].as_str().unwrap().contains("it is the root of the mutable files"), "{removed:?}");
+    let repo = gateway.stop().await;
+    for lost in ["packs", "index"] {
+        fs::remove_dir_all(repo.path().join(lost)).unwrap();
+    }
+    // The flush was acknowledged, so that the tree of a new process is not an empty one.
+    let gateway = TestGateway::start_on(repo, |_| {}).await;
+    gateway.add("pin=false", "content").await;
     let message = rpc_failure(gateway.rpc("files/ls").send().await.unwrap()).await;
     assert!(message.contains(&format!("cannot load the root {root}")), "{message}");
     let blocks = gateway.blocks().await;

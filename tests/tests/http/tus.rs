@@ -145,7 +145,7 @@ async fn a_slow_patch_is_on_the_disk_before_it_ends() {
     let (sender, body) = unbounded_channel::<io::Result<Bytes>>();
     sender.send(Ok(content::bytes(300))).unwrap();
     let body = Body::wrap_stream(stream::unfold(body, |mut body| async { body.recv().await.map(|it| (it, body)) }));
-    let sending = tokio::spawn(patch_request(&gateway, &upload, 0, body).send());
+    let sending = tokio::spawn(patch_request(&gateway, &upload, 0, body).header("content-length", 1_000).send());
     let id = upload.rsplit('/').next().unwrap();
     let part = gateway.repo().path().join("uploads").join(format!("{id}.part"));
     let arrived = async {

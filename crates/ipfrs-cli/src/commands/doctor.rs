@@ -63,7 +63,9 @@ pub(super) fn run(globals: &Globals, out: &mut Output) -> Result<()> {
     let session = Session::with(globals, config.clone())?;
     let (daemon, content) = runtime::run(&config.server, async {
         let daemon = checks::daemon(&session).await?;
-        let content = if daemon.is_none() { checks::content(&session).await } else { None };
+        // Without a valid configuration, the place of the store is not known.
+        let is_known = daemon.is_none() && findings.iter().all(|finding| finding.status != Status::Error);
+        let content = if is_known { checks::content(&session).await } else { None };
         anyhow::Ok((daemon, content))
     })?;
     let is_running = daemon.is_some();

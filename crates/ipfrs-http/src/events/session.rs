@@ -28,6 +28,8 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket) {
     let mut subscriptions = Subscriptions::new();
     loop {
         let sent = tokio::select! {
+            // First, so that nothing is delivered once the credentials of the client have ended.
+            biased;
             incoming = socket.receive() => match incoming {
                 Some(incoming) => respond(&state, &mut socket, &mut subscriptions, incoming).await,
                 None => return socket.finish().await,

@@ -63,6 +63,10 @@ fn decoded(encoded: &[u8]) -> Result<Vec<u8>, Error> {
         check(Base::Base58Btc, encoded.len())?;
     }
     let failed = |e: Error| Error::new(e.kind(), format!("failed to decode multibase: {e}"));
+    // As in Kubo, whose base58 has no empty text.
+    if matches!(encoded, b"z" | b"Z") {
+        return Err(failed(Error::invalid("zero length string")));
+    }
     decode_multibase(encoded).map(|(_, data)| data).map_err(failed)
 }
 

@@ -87,7 +87,13 @@ impl Query {
             }
             match name.as_ref() {
                 "filename" => options.filename = Some(value),
-                "operation_id" => operation = Some(value.parse()?),
+                "operation_id" => {
+                    let named = value.parse()?;
+                    if operation.replace(named).is_some_and(|of_header| Some(of_header) != operation) {
+                        let text = "operation_id names another operation than X-Operation-Id: send one of them";
+                        return Err(Error::invalid(text).into());
+                    }
+                }
                 "wrap" => options.wrap = flag(&name, &value)?,
                 "pin" => options.pin = flag(&name, &value)?,
                 "raw-leaves" => options.raw_leaves = Some(flag(&name, &value)?),

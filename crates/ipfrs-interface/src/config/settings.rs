@@ -413,13 +413,13 @@ fn hide_credentials(value: &mut Value) {
     }
 }
 
-/// Replaces user names and passwords in the URLs of a text.
+/// Replaces user names and passwords in the URLs of a text, with what is between a URL without a path and a later `@`.
 fn without_credentials(text: &str) -> String {
     let mut parts = text.split("://");
     let mut shown = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let is_end = |c: char| matches!(c, '/' | '"' | '\'') || c.is_whitespace();
-        let authority = &part[..part.find(is_end).unwrap_or(part.len())];
+        // A password may contain everything else.
+        let authority = &part[..part.find('/').unwrap_or(part.len())];
         shown += "://";
         shown += &authority.rfind('@').map_or_else(|| part.to_owned(), |at| format!("{HIDDEN}{}", &part[at..]));
     }

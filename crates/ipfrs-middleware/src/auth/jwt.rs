@@ -79,6 +79,24 @@ struct KeySet {
     read: Option<Instant>,
 }
 
+/// A key set that was parsed.
+#[derive(Default)]
+struct Parsed {
+    keys: HashMap<String, Vec<(Algorithm, DecodingKey)>>,
+    /// Number of keys in the set, also of those that are not used.
+    listed: usize,
+}
+
+impl Parsed {
+    /// Refuses a set that has keys but none for the tokens of an issuer, which is a mistake of the configuration.
+    fn check(&self) -> Result<()> {
+        match self.keys.is_empty() && self.listed > 0 {
+            true => Err(Error::invalid("auth.jwt_keys: the set has no key for HS256, EdDSA, ES256 or RS256")),
+            false => Ok(()),
+        }
+    }
+}
+
 impl JwtVerifier {
     /// Reads the keys. Returns `None` if no tokens are accepted. Keys at a URL may become available later.
     pub(super) async fn open(config: &AuthConfig) -> Result<Option<Self>> {
@@ -204,11 +222,15 @@ impl JwtVerifier {
             }
             Source::Url(url, client) => fetch(url, client).await?,
         };
-        let keys = parse(&bytes, matches!(self.source, Source::File(_)))?;
-        if keys.is_empty() {
+        let parsed = parse(&bytes, matches!(self.source, Source::File(_)))?;
+        // Later, such a set revokes the keys before.
+        if self.keys.read().read.is_none() {
+            parsed.check()?;
+        }
+        if parsed.keys.is_empty() {
             tracing::warn!("auth.jwt_keys: the set has no key for HS256, EdDSA, ES256 or RS256, so no token is valid");
         }
-        *self.keys.write() = KeySet { keys, read: Some(Instant::now()) };
+        *self.keys.write() = KeySet { keys: parsed.keys, read: Some(Instant::now()) };
         Ok(())
     }
 }
@@ -218,7 +240,7 @@ impl JwtVerifier {
 /// # Errors
 /// The file cannot be read, or is no key set.
 pub fn check_key_set(path: &Path) -> Result<()> {
-    parse(&read_file(path)?, true).map(drop)
+    parse(&read_file(path)?, true)?.check()
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {
@@ -268,7 +290,7 @@ async fn fetch(url: &str, client: &reqwest::Client) -> Result<Vec<u8>> {
 
 /// Reads a key set, which may be empty: so an issuer revokes its only key. Keys of other kinds, and keys for encryption,
 /// are left out. A shared secret is used only from a file.
-fn parse(bytes: &[u8], allows_secrets: bool) -> Result<HashMap<String, Vec<(Algorithm, DecodingKey)>>> {
+fn parse(bytes: &[u8], allows_secrets: bool) -> Result<Parsed> {
     let invalid = |why: String| Error::invalid(format!("auth.jwt_keys: this is no JSON Web Key Set: {why}"));
     let set: JwkSet = serde_json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
     let mut keys: HashMap<String, Vec<_>> = HashMap::new();
@@ -283,7 +305,7 @@ fn parse(bytes: &[u8], allows_secrets: bool) -> Result<HashMap<String, Vec<(Algo
         let key = DecodingKey::from_jwk(jwk).map_err(|e| invalid(e.to_string()))?;
         keys.entry(jwk.common.key_id.clone().unwrap_or_default()).or_default().push((algorithm, key));
     }
-    Ok(keys)
+    Ok(Parsed { keys, listed: set.keys.len() })
 }
 
 /// Returns the one algorithm for which a key is used, so that a token cannot choose another.
@@ -363,7 +385,7 @@ mod tests {
             scope_claim: "scope".to_owned(),
             issuer: "issuer".to_owned(),
             audience: "ipfrs".to_owned(),
-            keys: RwLock::new(KeySet { keys: parse(&set, allows_secrets).unwrap(), read: Some(Instant::now()) }),
+            keys: RwLock::new(KeySet { keys: parse(&set, allows_secrets).unwrap().keys, read: Some(Instant::now()) }),
             reading: Mutex::new(Some(Instant::now())),
         };
         let (of_file, of_url) = (verifier(true), verifier(false));
@@ -401,12 +423,13 @@ mod tests {
             assert!(parse(wrong.as_bytes(), true).is_err(), "{wrong}");
         }
         for none in [r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","alg":"HS512","k":"YQ"}]}"#] {
-            assert!(parse(none.as_bytes(), true).unwrap().is_empty(), "{none}");
+            let parsed = parse(none.as_bytes(), true).unwrap();
+            assert_eq!((parsed.keys.len(), parsed.check().is_ok()), (0, parsed.listed == 0), "{none}");
         }
         let set = |secret: &str| format!(r#"{{"keys":[{{"kty":"oct","k":"{secret}"}},{{"kty":"new","x":"y"}}]}}"#);
         let secret = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY";
-        assert_eq!(parse(set(secret).as_bytes(), true).unwrap().len(), 1);
-        assert!(parse(set(secret).as_bytes(), false).unwrap().is_empty());
+        assert_eq!(parse(set(secret).as_bytes(), true).unwrap().keys.len(), 1);
+        assert!(parse(set(secret).as_bytes(), false).unwrap().check().is_err());
         assert!(parse(set("").as_bytes(), true).is_err() && parse(set(&secret[..40]).as_bytes(), true).is_err());
     }
 }

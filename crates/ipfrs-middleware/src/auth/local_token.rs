@@ -75,7 +75,7 @@ impl LocalToken {
     }
 }
 
-/// Returns the token of the daemon that runs on `repo`, if that authenticates its callers and this user may read it.
+/// Returns the token of the daemon that runs on `repo`, if this user may read it.
 #[must_use]
 pub fn read_local_token(repo: &Path) -> Option<Zeroizing<String>> {
     let bytes = read_private(&repo.join(FILE), Exposed::Refuse).ok().flatten()?;

@@ -350,7 +350,7 @@ impl Node {
     }
 
     /// Removes single blocks and returns one outcome for each. A block that is pinned, under this or another codec,
-    /// is kept, and so is a block that an import needs. With `force`, a missing block is no error.
+    /// is kept, and so are the root of the mutable files and a block that an import needs. With `force`, a missing block is no error.
     ///
     /// # Errors
     /// If the pins cannot be read or the blocks cannot be deleted.
@@ -363,8 +363,11 @@ impl Node {
         let durable = self.ensure_pins_are_durable(None).await?;
         let pinned = self.what_keeps(cids).await?;
         self.ensure_pins_are_durable(Some(durable)).await?;
-        let free: Vec<_> =
-            cids.iter().zip(&pinned).filter(|(_, pinned)| pinned.is_none()).map(|(cid, _)| *cid).collect();
+        // Without it, no mutable file can be read.
+        let root = self.inner.mutable_files.durable_root().await.root();
+        let is_root = |cid: &Cid| root.is_some_and(|root| root.hash() == cid.hash());
+        let is_free = |(cid, pinned): &(&Cid, &Option<Pinned>)| pinned.is_none() && !is_root(cid);
+        let free: Vec<_> = cids.iter().zip(&pinned).filter(is_free).map(|(cid, _)| *cid).collect();
         let mut deleted = self.delete_untouched(free, &lease).await?.into_iter();
         let left = self.inner.store.has_many(cids).await?;
         let removal = |((cid, left), pinned): ((&Cid, Option<u64>), Option<Pinned>)| {
@@ -372,6 +375,7 @@ impl Node {
                 Some(Pinned::Itself(mode, _)) => Err(Error::new(ErrorKind::Conflict, format!("pinned: {mode}"))),
                 Some(Pinned::Through(Some(root))) => Err(Error::new(ErrorKind::Conflict, format!("pinned via {root}"))),
                 Some(Pinned::Through(None)) => Err(Error::new(ErrorKind::Conflict, "pinned: indirect")),
+                None if is_root(cid) => Err(Error::new(ErrorKind::Conflict, "it is the root of the mutable files")),
                 None => match (deleted.next(), left) {
                     (Some(true), _) => Ok(()),
                     // An identity CID carries its bytes itself, so there is nothing to remove.

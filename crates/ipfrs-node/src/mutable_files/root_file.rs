@@ -18,7 +18,7 @@ use ipfrs_core::{Cid, Error, Result, parse_cid};
 const FILE: &str = "mutable-files.root";
 /// Extension of an incomplete file.
 const DRAFT: &str = "root-new";
-/// Length of a slot, in bytes: a disk writes it as a whole, and never together with the other one.
+/// Length of a slot and of the note, in bytes. Each has a checksum, and a disk writes no slot together with another one.
 const SLOT_BYTES: usize = 4_096;
 /// Position of the note, in bytes.
 const NOTE_AT: usize = 2 * SLOT_BYTES;
@@ -98,19 +98,26 @@ impl RootFile {
             saved.is_confirmed = confirmed == Some(saved.sequence);
         }
         saved.sort_by_key(|saved| std::cmp::Reverse(saved.sequence));
+        // A note follows its slot, so that slot was damaged later. Another root would be an older one.
+        if confirmed > saved.first().map(|latest| latest.sequence) {
+            return Err(self.damaged("the slot of the last flush cannot be read"));
+        }
         let is_new = bytes.len() >= NOTE_AT && bytes.iter().all(|byte| *byte == b' ');
         if !saved.is_empty() || is_new {
             return Ok(saved);
         }
-        let root = std::str::from_utf8(&bytes).ok().and_then(|text| parse_cid(text.trim()).ok()).ok_or_else(|| {
-            let path = self.path.display();
-            Error::corrupt(format!(
-                "{path} is damaged: restore it from a backup, or write the content ID of a directory into it (without the \
-                 file, there are no mutable files, and gc removes their content)"
-            ))
-        })?;
+        let root = std::str::from_utf8(&bytes).ok().and_then(|text| parse_cid(text.trim()).ok());
+        let root = root.ok_or_else(|| self.damaged("it has no content ID"))?;
         let (slot, storing) = (None, Vec::new());
         Ok(vec![SavedRoot { slot, sequence: 0, root, storing, is_alone: false, is_confirmed: false }])
+    }
+
+    fn damaged(&self, why: &str) -> Error {
+        Error::corrupt(format!(
+            "{} is damaged: {why}; restore it from a backup, or write the content ID of a directory into it (without the \
+             file, there are no mutable files, and gc removes their content)",
+            self.path.display()
+        ))
     }
 
     /// Sets the root that the next write keeps, which is one of those that were read, or none.
@@ -290,6 +297,13 @@ mod tests {
         file.write(&root(2), &[root(2)], Some(&root(1))).unwrap();
         file.note();
         assert_eq!(confirmed(), [false, true]);
+        let damaged = OpenOptions::new().write(true).open(dir.path().join(FILE)).unwrap();
+        let whole = fs::read(dir.path().join(FILE)).unwrap();
+        damaged.write_all_at(&page("2"), NOTE_AT as u64).unwrap();
+        assert_eq!(confirmed(), [true, false]);
+        damaged.write_all_at(b"9", 3).unwrap();
+        assert!(RootFile::new(dir.path()).read().unwrap_err().to_string().contains("the slot of the last flush"));
+        fs::write(dir.path().join(FILE), whole).unwrap();
         // A file of an earlier version ends with the slots.
         let path = dir.path().join(FILE);
         fs::write(&path, &fs::read(&path).unwrap()[..NOTE_AT]).unwrap();

@@ -63,19 +63,21 @@ pub(super) async fn daemon(session: &Session) -> anyhow::Result<Option<Finding>>
     }))
 }
 
-/// Checks whether a daemon can open the repo: opens it as a daemon with `store.read_only` does, which changes nothing.
-/// Returns `None` if there is no repo, or another program has it.
+/// Checks whether a daemon can open the repo: opens it as a daemon with `store.read_only` does, which changes nothing,
+/// but keeps daemons from starting meanwhile. Returns `None` if there is no repo on the disk, or another program has it.
 pub(super) async fn content(session: &Session) -> Option<Finding> {
     const CHECK: &str = "content";
     session.require_repo().ok()?;
     let mut config = session.config.clone();
     config.store.read_only = true;
     config.retrieval.bitswap.listen.clear();
+    // A store in memory cannot be read-only.
+    config.validate().ok()?;
     let opening = Embedded::open(&config, &session.repo, "ipfrs-cli doctor");
     match timeout(MAX_OPENING, opening).await {
         Ok(Ok(_)) if !session.repo.join("pins.redb").exists() && has_packs(session) => {
             let fix = "restore pins.redb from a backup, or pin what must be kept and run `ipfrs-cli repo gc --force`";
-            Some(Finding::error(CHECK, "there are blocks and no pins.redb: gc would remove all of them", fix))
+            Some(Finding::error(CHECK, "there are blocks and no pins.redb: the pins are lost, and gc refuses", fix))
         }
         Ok(Ok(_)) => Some(Finding::ok(CHECK, "the repo can be opened")),
         Ok(Err(error)) if error.kind() == ipfrs_core::ErrorKind::Conflict => None,
