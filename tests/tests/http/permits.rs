@@ -116,12 +116,15 @@ async fn small_cached_file_is_served_without_a_permit() {
     let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
     let text = "text that can be compressed ".repeat(100);
     let root = gateway.add_tree("", &[("d/a.txt", &text)]).await;
+    // A client can have a whole response before the request ends, which has the only permit.
+    gateway.until_idle().await;
     let (large, small) = (gateway.add("", content::bytes(100_000)).await, format!("/ipfs/{root}/a.txt"));
+    gateway.until_idle().await;
     // Cached when it is requested again.
     for _ in 0..2 {
         assert_eq!(gateway.content(&small).await, text);
+        gateway.until_idle().await;
     }
-    gateway.until_idle().await;
     let connection = stalling(2);
     let held = ask(&connection, &gateway, &format!("/ipfs/{large}"), 1, "").await;
     assert_eq!(held[0].len(), 1);
