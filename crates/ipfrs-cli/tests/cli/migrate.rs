@@ -142,10 +142,19 @@ fn content_moves_from_a_daemon_and_is_exported() {
     drop(daemon);
     assert_eq!(target.run(&["files", "read", "/copy"]).stdout, b"content");
     assert!(target.ok(&["pin", "ls", "--names", "--type", "recursive"]).contains("a name"));
+    // Two versions of a directory share a file of 1 MiB.
+    let large: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
+    for version in ["1", "2"] {
+        target.write("d/large", &large);
+        target.write("d/version", version.as_bytes());
+        target.ok(&["add", "-r", "-Q", "d"]);
+    }
     let exported = target.path("export");
     target.ok(&["migrate", "export", exported.to_str().unwrap()]);
     let list = fs::read_to_string(exported.join("pins.ndjson")).unwrap();
     assert!(list.contains(&cid) && list.contains("a name"), "{list}");
+    let bytes = fs::metadata(exported.join("pins-00001.car")).unwrap().len();
+    assert!((1 << 20..3 << 19).contains(&bytes), "the shared file is written once: {bytes}");
     let third = Place::new();
     third.ok(&["dag", "import", exported.join("pins-00001.car").to_str().unwrap()]);
     third.ok(&["dag", "import", "--pin-roots=false", exported.join("files.car").to_str().unwrap()]);

@@ -3,18 +3,20 @@
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
+use std::pin::pin;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
+use futures::{StreamExt, stream};
 use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use ipfrs_core::{Cid, parse_cid};
 use ipfrs_rpc::client::{Request, Response};
 use ipfrs_rpc::types::{FileStat, PinLine};
-use ipfrs_stream::car::header;
+use ipfrs_stream::car::{CarLimits, CarReader, header};
 use serde::Serialize;
 
 use super::super::ls::Entries;
 use super::super::stage::Stage;
-use super::car::{self, Arriving, Written};
+use super::car::{self, Written};
 use crate::api::Api;
 use crate::args::MigrateExportArgs;
 use crate::output::{Output, printable_name};
@@ -165,20 +167,22 @@ async fn append(
 ) -> Result<()> {
     let cannot = || format!("cannot export {root}");
     let request = Request::query("dag/export").with_arg(root.to_string());
-    let mut response: Response = api.call(request).await.with_context(cannot)?;
-    let mut arriving = Arriving::default();
-    while let Some(bytes) = response.next().await.with_context(cannot)? {
-        arriving.add(&bytes);
-        while let Some((section, cid)) = arriving.next().with_context(cannot)? {
-            if written.is_first(&cid) {
-                write(file, &section, exported)?;
-            }
+    let response: Response = api.call(request).await.with_context(cannot)?;
+    let pieces = pin!(stream::unfold(response, async |mut response| {
+        let piece = response.next().await.transpose()?;
+        Some((piece, response))
+    }));
+    let limits = CarLimits { max_block: MAX_BIG_BLOCK_BYTES, ..CarLimits::default() };
+    let mut blocks = CarReader::new(pieces, limits);
+    while let Some(block) = blocks.next().await {
+        let block = block.with_context(cannot)?;
+        if written.add(block.cid()) {
+            let mut section = Vec::new();
+            car::put_section(&mut section, block.cid(), block.data().clone());
+            write(file, &section, exported)?;
         }
     }
-    match arriving.is_complete() {
-        true => Ok(()),
-        false => Err(anyhow!("the CAR of {root} is incomplete")),
-    }
+    Ok(())
 }
 
 fn create(path: &Path) -> Result<BufWriter<File>> {
