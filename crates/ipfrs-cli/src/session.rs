@@ -183,8 +183,7 @@ impl Session {
             return Ok(());
         }
         // A repo without keys gets a new one, and a store may lie elsewhere.
-        let store = self.config.store.path.as_deref().unwrap_or(Path::new("."));
-        let is_there = |name| self.repo.join(name).exists() || self.repo.join(store).join(name).exists();
+        let is_there = |name| self.repo.join(name).exists() || self.store().join(name).exists();
         if self.api.is_none() && !["identity.key", "version", "packs", "pins.redb"].into_iter().any(is_there) {
             bail!("there is no repo in {}: give its path with --repo", self.repo.display());
         }
@@ -214,10 +213,14 @@ impl Session {
         }
     }
 
+    /// Returns the directory of the block store.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.repo.join(self.config.store.path.as_deref().unwrap_or(Path::new(".")))
+    }
+
     /// Returns the gateway that has this repo, whether it listens or not, if there is one.
     pub(crate) fn gateway_of_repo(&self) -> Option<String> {
-        let store = self.config.store.path.as_deref().unwrap_or(Path::new("."));
-        let holder = lock_holder(&self.repo.join(store)).filter(|holder| holder.contains("(ipfrs gateway)"));
+        let holder = lock_holder(&self.store()).filter(|holder| holder.contains("(ipfrs gateway)"));
         holder.filter(|_| self.api.is_none())
     }
 

@@ -8,17 +8,10 @@ pub(crate) const DIGITS: usize = 46;
 
 const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
-/// Values of the digits; [`NO_DIGIT`] for all other bytes.
-const VALUES: [u8; 256] = {
-    let mut values = [NO_DIGIT; 256];
-    let mut value = 0;
-    while value < ALPHABET.len() {
-        values[ALPHABET[value] as usize] = value as u8;
-        value += 1;
-    }
-    values
-};
-const NO_DIGIT: u8 = 0xff;
+/// Values of the digits.
+const VALUES: [u8; 256] = values_of(ALPHABET);
+/// Value of bytes that are no digit.
+pub(crate) const NO_DIGIT: u8 = 0xff;
 
 /// Number of digits that are processed at a time.
 const GROUP: usize = 5;
@@ -30,6 +23,17 @@ const GROUPS: usize = DIGITS.div_ceil(GROUP);
 const WORDS: usize = BYTES.div_ceil(4);
 /// Number of zero bytes before the first of the bytes in its word.
 const PADDING: usize = 4 * WORDS - BYTES;
+
+/// Returns the values of the digits of an alphabet; [`NO_DIGIT`] for all other bytes.
+pub(crate) const fn values_of(alphabet: &[u8]) -> [u8; 256] {
+    let mut values = [NO_DIGIT; 256];
+    let mut value = 0;
+    while value < alphabet.len() {
+        values[alphabet[value] as usize] = value as u8;
+        value += 1;
+    }
+    values
+}
 
 /// Returns the digits of a number whose first byte is 0x12.
 pub(crate) fn encode(bytes: &[u8; BYTES]) -> [u8; DIGITS] {

@@ -2,7 +2,7 @@
 
 use multibase::Base;
 
-use crate::base58;
+use crate::base58::{self, NO_DIGIT, values_of};
 use crate::hash::{HashFunction, IDENTITY, MIN_DIGEST_BYTES, SHA2_256};
 use crate::multiformats::BASES;
 use crate::{Cid, Error, Multihash, Result, codec};
@@ -91,18 +91,8 @@ fn ordinary(bytes: &[u8]) -> Option<Cid> {
     }
 }
 
-/// Values of the lower-case base32 characters (RFC 4648, section 6); [`NO_DIGIT`] for all others.
-const BASE32: [u8; 256] = {
-    let mut values = [NO_DIGIT; 256];
-    let digits = b"abcdefghijklmnopqrstuvwxyz234567";
-    let mut value = 0;
-    while value < digits.len() {
-        values[digits[value] as usize] = value as u8;
-        value += 1;
-    }
-    values
-};
-const NO_DIGIT: u8 = 0xff;
+/// Values of the lower-case base32 characters (RFC 4648, section 6).
+const BASE32: [u8; 256] = values_of(b"abcdefghijklmnopqrstuvwxyz234567");
 
 /// Parses an [`ordinary`] CIDv0 (`Qm...`) or CIDv1 in lower-case base32.
 fn ordinary_text(text: &str) -> Option<Cid> {

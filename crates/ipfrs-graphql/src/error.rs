@@ -17,6 +17,11 @@ pub(crate) fn failed(error: Error) -> async_graphql::Error {
         .extend_with(|_, extensions| extensions.set("code", code))
 }
 
+/// Returns the error for a request without a document.
+pub(crate) fn no_query() -> Error {
+    Error::invalid("the request has no query: send {\"query\": \"{ version { version } }\"}")
+}
+
 /// Returns the error of a whole request.
 pub(crate) fn request_error(error: &Error) -> ServerError {
     log(error);

@@ -23,7 +23,7 @@ use crate::document::{
     check_variables,
 };
 use crate::documents::Documents;
-use crate::error::{LAGGED, coded, request_error, shortened, with_code};
+use crate::error::{LAGGED, coded, no_query, request_error, shortened, with_code};
 use crate::files::Files;
 use crate::limits::MAX_ERRORS;
 use crate::metrics::Metrics;
@@ -183,9 +183,7 @@ impl Executor {
             ))));
         }
         if request.query.trim().is_empty() {
-            return Err(request_error(&Error::invalid(
-                "the request has no query: send {\"query\": \"{ version { version } }\"}",
-            )));
+            return Err(request_error(&no_query()));
         }
         let name = request.operation_name.clone();
         if let Some(known) = self.0.documents.get(&request.query) {

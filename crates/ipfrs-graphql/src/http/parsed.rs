@@ -5,6 +5,7 @@ use bytes::BytesMut;
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::RequestMemory;
 
+use crate::error::no_query;
 use crate::files::Files;
 
 /// A request that was read.
@@ -21,14 +22,13 @@ pub(super) fn of_json(json: &[u8]) -> Result<Request> {
     if json.trim_ascii_start().starts_with(b"[") {
         return Err(Error::invalid("the body is an array: send one request at a time"));
     }
-    let form = "send {\"query\": \"...\", \"variables\": {}}";
-    let request: Request = serde_json::from_slice(json)
-        .map_err(|e| Error::invalid(format!("the body is not a GraphQL request: {e}; {form}")))?;
+    let request: Request = serde_json::from_slice(json).map_err(|e| {
+        Error::invalid(format!(
+            "the body is not a GraphQL request: {e}; send {{\"query\": \"...\", \"variables\": {{}}}}"
+        ))
+    })?;
     // A persisted query may be known by its hash.
-    if request.query.is_empty() && request.extensions.is_empty() {
-        return Err(Error::invalid(format!("the request has no query: {form}")));
-    }
-    Ok(request)
+    if request.query.is_empty() && request.extensions.is_empty() { Err(no_query()) } else { Ok(request) }
 }
 
 /// Memory of a parsed value in JSON, in bytes.

@@ -11,7 +11,7 @@ use ipfrs_middleware::{MemoryPool, RequestMemory};
 
 use super::multipart;
 use super::parsed::{Parsed, append, memory_of, of_json};
-use crate::error::unreadable;
+use crate::error::{no_query, unreadable};
 use crate::limits::MAX_BODY_BYTES;
 use crate::operation::Executor;
 
@@ -34,7 +34,7 @@ pub(super) fn of_query(uri: &Uri) -> Result<Parsed> {
     let given = |text: Option<String>| text.filter(|text| !text.is_empty());
     let (document, variables, extensions) = (given(document), given(variables), given(extensions));
     if document.is_none() && extensions.is_none() {
-        return Err(Error::invalid("the request has no query: send ?query={version{version}}, percent-encoded"));
+        return Err(no_query());
     }
     let mut request = Request::new(document.unwrap_or_default());
     request.operation_name = given(operation);

@@ -63,8 +63,8 @@ pub(super) async fn daemon(session: &Session) -> anyhow::Result<Option<Finding>>
     }))
 }
 
-/// Checks whether a daemon can open the repo: opens it as a daemon with `store.read_only` does, which changes nothing,
-/// but keeps daemons from starting meanwhile. Returns `None` if there is no repo on the disk, or another program has it.
+/// Checks whether a daemon can open the repo, by opening it read-only. Nothing is changed, but no daemon can start
+/// meanwhile. Returns `None` without a repo on the disk, or if another program has it.
 pub(super) async fn content(session: &Session) -> Option<Finding> {
     const CHECK: &str = "content";
     session.require_repo().ok()?;
@@ -93,8 +93,7 @@ pub(super) async fn content(session: &Session) -> Option<Finding> {
 }
 
 fn has_packs(session: &Session) -> bool {
-    let store = session.repo.join(session.config.store.path.as_deref().unwrap_or(Path::new(".")));
-    fs::read_dir(store.join("packs")).is_ok_and(|mut packs| packs.next().is_some())
+    fs::read_dir(session.store().join("packs")).is_ok_and(|mut packs| packs.next().is_some())
 }
 
 /// Checks whether the repo, or the directory in which it will be created, can be written.
