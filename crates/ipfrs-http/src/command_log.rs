@@ -174,7 +174,7 @@ mod tests {
         let running = log.begin("repo/gc", &["x".repeat(1_000)], &[]);
         assert!(log.entries()[0].active);
         assert_eq!(log.entries()[0].args[0].len(), MAX_CHARS);
-        for _ in 0..MAX_COMMANDS - 1 {
+        for _ in 0..2 * MAX_COMMANDS {
             drop(log.begin("id", &[], &[]));
         }
         assert_eq!(log.entries().len(), MAX_COMMANDS);

@@ -274,6 +274,16 @@ async fn target_without_a_path_is_400_except_for_connect_and_options() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn http_2_values_with_spaces_around_them_are_400() {
+    let gateway = TestGateway::start().await;
+    let h2 = client().http2_prior_knowledge().build().unwrap();
+    for (value, status) in [("bytes=0-1", 200), (" bytes=0-1", 400), ("bytes=0-1\t", 400)] {
+        let response = h2.get(gateway.url("/health/live")).header("range", value).send().await.unwrap();
+        assert_eq!(response.status(), status, "{value:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn target_with_a_fragment_is_400() {
     let gateway = TestGateway::start().await;
     for request in ["POST /api/v0/files/rm?arg=/a#b&recursive=true", "GET /health#x", "GET http://localhost/health#x"] {

@@ -90,6 +90,12 @@ async fn operation_id_is_unique_and_may_come_from_the_client() {
     assert_eq!(header(&chosen, "x-operation-id"), "my.upload_1");
     let by_header = gateway.request(Method::POST, "/v1/stream/upload").header("x-operation-id", "my-2").body("x");
     assert_eq!(by_header.send().await.unwrap().json::<Value>().await.unwrap()["operation_id"], "my-2");
+    for (query, status) in [("my-3", 200), ("my-5", 400)] {
+        let path = format!("/v1/stream/upload?operation_id={query}");
+        let header = if status == 200 { query } else { "my-4" };
+        let request = gateway.request(Method::POST, &path).header("x-operation-id", header).body("x");
+        assert_eq!(request.send().await.unwrap().status(), status, "{query} {header}");
+    }
     problem(upload(&gateway, "operation_id=my.upload_1", "y").await, 409, "conflict").await;
     for bad in ["a%20b", "a%2Fb", "", &"a".repeat(129)] {
         problem(upload(&gateway, &format!("operation_id={bad}"), "x").await, 400, "invalid_input").await;
@@ -138,6 +144,22 @@ async fn upload_refuses_invalid_options_and_bodies() {
     assert!(header(&response, "allow").contains("POST"), "{:?}", response.headers());
     problem(response, 405, "method_not_allowed").await;
     assert_eq!(gateway.blocks().await, 1, "the empty file");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn malformed_chunks_are_named() {
+    let gateway = TestGateway::start().await;
+    for chunks in ["ZZ\r\nabc\r\n0\r\n\r\n", "3\r\nabcX\r\n0\r\n\r\n", "fffffffffffffffff\r\n"] {
+        let mut wire = Wire::connect(&gateway).await;
+        let head = "POST /v1/stream/upload HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+        wire.send(format!("{head}{chunks}")).await;
+        let answer = wire.answer().await;
+        assert!(
+            answer.status == 400 && answer.text().contains("chunks of the request body"),
+            "{chunks}: {}",
+            answer.text()
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -105,6 +105,22 @@ async fn a_new_key_is_read_when_a_token_names_it() {
     assert_eq!(guarded.get("/metrics", &new).await.status(), 200);
 }
 
+#[tokio::test]
+async fn a_key_set_without_keys_revokes_all_tokens() {
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("jwks.json");
+    std::fs::write(&file, key_set("one", SECRET)).unwrap();
+    let guarded = with_keys(file.to_str().unwrap().to_owned(), 1_000).await;
+    let status = async |kid: &str| {
+        let token = token(kid, Algorithm::HS256, &claims(|_| {}));
+        guarded.get("/metrics", &token).await.status().as_u16()
+    };
+    assert_eq!(status("one").await, 200);
+    std::fs::write(&file, r#"{"keys":[]}"#).unwrap();
+    // A token with an unknown key makes the daemon read the set again.
+    assert_eq!((status("two").await, status("one").await), (401, 401));
+}
+
 /// The first key pair of RFC 8032, 7.1.
 const SEED: [u8; 32] = [
     0x9d, 0x61, 0xb1, 0x9d, 0xef, 0xfd, 0x5a, 0x60, 0xba, 0x84, 0x4a, 0xf4, 0x92, 0xec, 0x2c, 0xc4, 0x44, 0x49, 0xc5,
