@@ -343,7 +343,8 @@ impl Auth {
         }
     }
 
-    /// Whether a request has the token for commands on this machine, in a daemon that authenticates nobody.
+    /// Whether a request is a command on this machine, by its token. Always `false` with `auth.enabled`, where
+    /// [`admit`](Self::admit) recognizes the token.
     #[must_use]
     pub fn is_unauthenticated_local_command(&self, headers: &HeaderMap) -> bool {
         let (Mode::Off(_), Some(local)) = (&self.0.mode, self.local()) else { return false };

@@ -55,7 +55,7 @@ fn keys_are_shown_set_and_unset() {
     assert!(place.command(&["config", "show"]).env("IPFRS_INGEST_PASSWORD", "x").output().unwrap().status.success());
     assert!(place.fails(&["config", "get", "store.pth"]).contains("did you mean path"));
     assert!(place.fails(&["config", "set", "server.port", "-1"]).contains("65535"));
-    // What `config check` refuses is not set.
+    // `config set` refuses a value that `config check` refuses.
     assert!(place.fails(&["config", "set", "gateway.denylists", "[\"/no/list\"]"]).contains("/no/list"));
     place.ok(&["config", "check"]);
     // The file that is named must exist.

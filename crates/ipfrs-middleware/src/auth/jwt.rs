@@ -288,8 +288,8 @@ async fn fetch(url: &str, client: &reqwest::Client) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a key set, which may be empty: so an issuer revokes its only key. Keys of other kinds, and keys for encryption,
-/// are left out. A shared secret is used only from a file.
+/// Reads a key set. It may be empty, because an issuer revokes its only key this way. Keys of other kinds and keys for
+/// encryption are left out. A shared secret is used only from a file.
 fn parse(bytes: &[u8], allows_secrets: bool) -> Result<Parsed> {
     let invalid = |why: String| Error::invalid(format!("auth.jwt_keys: this is no JSON Web Key Set: {why}"));
     let set: JwkSet = serde_json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;

@@ -350,7 +350,8 @@ impl Node {
     }
 
     /// Removes single blocks and returns one outcome for each. A block that is pinned, under this or another codec,
-    /// is kept, and so are the root of the mutable files and a block that an import needs. With `force`, a missing block is no error.
+    /// is kept. The root of the mutable files is kept too, and a block that an import needs. With `force`, a missing
+    /// block is no error.
     ///
     /// # Errors
     /// If the pins cannot be read or the blocks cannot be deleted.

@@ -18,7 +18,7 @@ use ipfrs_core::{Cid, Error, Result, parse_cid};
 const FILE: &str = "mutable-files.root";
 /// Extension of an incomplete file.
 const DRAFT: &str = "root-new";
-/// Length of a slot and of the note, in bytes. Each has a checksum, and a disk writes no slot together with another one.
+/// Length of a slot and of the note, in bytes. Each has its own checksum.
 const SLOT_BYTES: usize = 4_096;
 /// Position of the note, in bytes.
 const NOTE_AT: usize = 2 * SLOT_BYTES;

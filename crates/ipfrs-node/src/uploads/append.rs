@@ -18,8 +18,8 @@ use crate::off_workers;
 /// Approximate size of a batch. One batch is written while the next one arrives.
 const BATCH_BYTES: usize = 1024 * 1024;
 
-/// Maximum time from the arrival of the first piece of a batch until the batch is written. A killed daemon loses no more
-/// of a slow request with a length. A request without one is lost as a whole.
+/// Maximum age of a batch: a killed daemon loses no more of a slow request with `Content-Length`. Of a request without
+/// it, all is lost.
 const MAX_GATHERING: Duration = Duration::from_secs(1);
 
 /// Most pieces of a batch: a client may send single bytes, and each piece takes memory of its own.
