@@ -72,7 +72,13 @@ impl Offsets {
     /// Creates the offsets. `length` must not exceed `size`.
     #[must_use]
     pub fn new(size: u64, length: u64) -> Self {
-        Self { generator: ChaCha8Rng::seed_from_u64(length), places: size - length + 1 }
+        Self::seeded(size, length, length)
+    }
+
+    /// Creates offsets that differ from those of other seeds.
+    #[must_use]
+    pub fn seeded(size: u64, length: u64, seed: u64) -> Self {
+        Self { generator: ChaCha8Rng::seed_from_u64(seed), places: size - length + 1 }
     }
 }
 

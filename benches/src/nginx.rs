@@ -20,13 +20,14 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::set_tcp_congestion;
 use rustix::process::{Pid, Signal, getuid, kill_process};
 
+use crate::certificate::Certificate;
 use crate::process::{BECOME, PATIENCE, POLL, children, has_ended};
 
 /// Common prefix of the names of nginx in the report.
 pub const NGINX: &str = "nginx";
 
-/// Number of listeners: with `tcp_nopush`, without it, and for HTTP/2.
-const SERVERS: usize = 3;
+/// Number of listeners: with `tcp_nopush`, without it, for HTTP/2, and for HTTPS.
+const SERVERS: usize = 4;
 /// Congestion control of the gateway on loopback. If BBR were the system default, it would pace only nginx's
 /// connections.
 const CONGESTION_CONTROL: &str = "reno";
@@ -35,7 +36,7 @@ const CONGESTION_CONTROL: &str = "reno";
 #[derive(Debug)]
 pub struct Nginx {
     child: Child,
-    /// Addresses of the listeners with `tcp_nopush`, without it, and for HTTP/2.
+    /// Addresses of the listeners with `tcp_nopush`, without it, for HTTP/2, and for HTTPS.
     addresses: [SocketAddr; SERVERS],
     /// Process IDs of the workers.
     workers: Vec<u32>,
@@ -48,6 +49,18 @@ impl Nginx {
     /// # Errors
     /// Returns an error with nginx's log if it does not start.
     pub fn start(directory: &Path, www: &Path) -> Result<Self> {
+        Self::start_with(directory, www, None)
+    }
+
+    /// Serves the files in `www` as [`Self::start`] does, and also over HTTPS.
+    ///
+    /// # Errors
+    /// See [`Self::start`].
+    pub fn start_https(directory: &Path, www: &Path, certificate: &Certificate) -> Result<Self> {
+        Self::start_with(directory, www, Some(certificate))
+    }
+
+    fn start_with(directory: &Path, www: &Path, certificate: Option<&Certificate>) -> Result<Self> {
         fs::create_dir(directory)?;
         let listeners = listeners()?;
         let mut addresses = [SocketAddr::from(([0; 4], 0)); SERVERS];
@@ -55,7 +68,7 @@ impl Nginx {
             *address = listener.local_addr()?;
         }
         let configuration = directory.join("nginx.conf");
-        fs::write(&configuration, configuration_text(directory, www, addresses))?;
+        fs::write(&configuration, configuration_text(directory, www, addresses, certificate))?;
         let log = directory.join("error.log");
         let mut command = Command::new(env::current_exe().context("this program cannot be found")?);
         command.arg(BECOME).arg("nginx").arg("-e").arg(&log).arg("-p").arg(directory).arg("-c").arg(&configuration);
@@ -87,6 +100,12 @@ impl Nginx {
     #[must_use]
     pub fn http2_address(&self) -> SocketAddr {
         self.addresses[2]
+    }
+
+    /// Returns the address of the HTTPS listener, which only [`Self::start_https`] uses.
+    #[must_use]
+    pub fn https_address(&self) -> SocketAddr {
+        self.addresses[3]
     }
 
     /// Returns the process IDs of the workers.
@@ -125,14 +144,32 @@ fn listeners() -> Result<[TcpListener; SERVERS]> {
         fcntl_setfd(&listener, FdFlags::empty())?;
         anyhow::Ok(listener)
     };
-    Ok([bind()?, bind()?, bind()?])
+    Ok([bind()?, bind()?, bind()?, bind()?])
 }
 
-fn configuration_text(directory: &Path, www: &Path, addresses: [SocketAddr; SERVERS]) -> String {
+fn configuration_text(
+    directory: &Path,
+    www: &Path,
+    addresses: [SocketAddr; SERVERS],
+    certificate: Option<&Certificate>,
+) -> String {
     // Only root can change the user of the workers, and nginx warns about the attempt otherwise.
     let user = if getuid().is_root() { "user root;" } else { "" };
-    let [address, plain_address, http2_address] = addresses;
+    let [address, plain_address, http2_address, https_address] = addresses;
     let (directory, www) = (directory.display(), www.display());
+    let https = certificate.map_or_else(String::new, |Certificate { certificate, key }| {
+        let (certificate, key) = (certificate.display(), key.display());
+        format!(
+            "    server {{
+        listen {https_address} ssl backlog=4096;
+        root {www};
+        ssl_certificate {certificate};
+        ssl_certificate_key {key};
+        ssl_protocols TLSv1.3;
+    }}
+"
+        )
+    });
     format!(
         "{user}
 daemon off;
@@ -172,7 +209,7 @@ http {{
         root {www};
         http2_max_concurrent_streams 256;
     }}
-}}
+{https}}}
 "
     )
 }

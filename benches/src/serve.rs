@@ -10,17 +10,31 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ipfrs_interface::{Gateway, runtime_builder};
+use serde::{Deserialize, Serialize};
 
+use crate::certificate::Certificate;
 use crate::process::has_ended;
 
 /// First argument of a child that runs the gateway. The following arguments are for [`serve`].
 pub const SERVE: &str = "serve";
 
-/// Argument for the default compression level.
-const DEFAULT_LEVEL: &str = "-";
-
 /// Grace period for file-system threads at shutdown.
 const STRAGGLERS: Duration = Duration::from_millis(200);
+
+/// Settings of a [`GatewayProcess`] that differ from [`config`](crate::config).
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Settings {
+    /// Number of threads that serve requests; `None` for one per core.
+    pub workers: Option<usize>,
+    /// `gateway.max_concurrent_requests`, or `None` for the default.
+    pub max_concurrent_requests: Option<usize>,
+    /// `compression.level`, or `None` for the default.
+    pub compression_level: Option<String>,
+    /// URLs of gateways that have what the gateway itself does not.
+    pub gateways: Vec<String>,
+    /// Certificate for HTTPS, or `None` for HTTP only.
+    pub certificate: Option<Certificate>,
+}
 
 /// A gateway in another process, which runs this program again. `main` must pass the arguments after [`SERVE`] to
 /// [`serve`]. Dropping it stops the process.
@@ -37,23 +51,15 @@ impl GatewayProcess {
     /// # Errors
     /// Returns an error with the log of the process if it does not start.
     pub fn start(repo: &Path, workers: Option<usize>) -> Result<Self> {
-        Self::start_as(SERVE, repo, workers)
+        Self::start_with(repo, &Settings { workers, ..Settings::default() })
     }
 
-    /// Starts a gateway with another `compression.level` than the default.
+    /// Starts a gateway whose configuration differs from [`config`](crate::config).
     ///
     /// # Errors
     /// See [`Self::start`].
-    pub fn start_compressing(repo: &Path, workers: usize, level: &str) -> Result<Self> {
-        Self::start_with(SERVE, repo, &[&workers.to_string(), level])
-    }
-
-    /// Starts a gateway that retrieves what it does not have from another one.
-    ///
-    /// # Errors
-    /// See [`Self::start`].
-    pub fn start_retrieving(repo: &Path, workers: usize, source: SocketAddr) -> Result<Self> {
-        Self::start_with(SERVE, repo, &[&workers.to_string(), DEFAULT_LEVEL, &format!("http://{source}")])
+    pub fn start_with(repo: &Path, settings: &Settings) -> Result<Self> {
+        Self::start_child(SERVE, repo, Some(&serde_json::to_string(settings)?))
     }
 
     /// Starts a server other than the gateway: this program with `role` instead of [`SERVE`]. The server prints its
@@ -61,15 +67,14 @@ impl GatewayProcess {
     ///
     /// # Errors
     /// See [`Self::start`].
-    pub fn start_as(role: &str, repo: &Path, workers: Option<usize>) -> Result<Self> {
-        let workers = workers.map(|workers| workers.to_string());
-        Self::start_with(role, repo, workers.as_deref().as_slice())
+    pub fn start_as(role: &str, repo: &Path) -> Result<Self> {
+        Self::start_child(role, repo, None)
     }
 
-    fn start_with(role: &str, repo: &Path, more: &[&str]) -> Result<Self> {
+    fn start_child(role: &str, repo: &Path, settings: Option<&str>) -> Result<Self> {
         let log = log_of(repo);
         let mut command = Command::new(env::current_exe().context("this program cannot be found")?);
-        command.arg(role).arg(repo).args(more);
+        command.arg(role).arg(repo).args(settings);
         // The user's log setting would change the result.
         command.env_remove("RUST_LOG");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log)?);
@@ -129,23 +134,30 @@ fn log_of(repo: &Path) -> PathBuf {
     repo.with_extension("log")
 }
 
-/// Runs the gateway until standard input ends. `arguments` are the repo and, optionally, the number of workers, the
-/// compression level and URLs of gateways to retrieve from. Prints the HTTP address and the gRPC address.
+/// Runs the gateway until standard input ends. `arguments` are the repo and the [`Settings`] as JSON. Prints the HTTP
+/// address and the gRPC address.
 ///
 /// # Errors
 /// Returns an error if the arguments are invalid or the gateway fails.
-pub fn serve(mut arguments: impl Iterator<Item = String>) -> Result<()> {
+pub fn serve(arguments: &[String]) -> Result<()> {
     // As `ipfrs-cli` does.
     #[cfg(target_os = "linux")]
     rustix::thread::disable_transparent_huge_pages(true)?;
-    let repo = PathBuf::from(arguments.next().context("serve needs a repo")?);
-    let workers =
-        arguments.next().map(|workers| workers.parse()).transpose().context("the number of workers is not valid")?;
-    let mut config = crate::config(workers);
-    if let Some(level) = arguments.next().filter(|level| level != DEFAULT_LEVEL) {
+    let [repo, settings] = arguments else { bail!("serve needs a repo and settings") };
+    let repo = PathBuf::from(repo);
+    let settings: Settings = serde_json::from_str(settings).context("the settings are not valid")?;
+    let mut config = crate::config(settings.workers);
+    if let Some(level) = settings.compression_level {
         config.compression.level = serde_json::from_value(level.into()).context("there is no such level")?;
     }
-    config.retrieval.gateways = arguments.collect();
+    if let Some(limit) = settings.max_concurrent_requests {
+        config.gateway.max_concurrent_requests = limit;
+    }
+    config.retrieval.gateways = settings.gateways;
+    if let Some(certificate) = settings.certificate {
+        config.tls.enabled = true;
+        config.tls.certificates = vec![serde_json::from_value(serde_json::to_value(certificate)?)?];
+    }
     let runtime = runtime_builder().worker_threads(config.server.worker_threads()).build()?;
     let served = runtime.block_on(async {
         let _logging = config.log.start()?;

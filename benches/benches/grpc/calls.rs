@@ -25,7 +25,7 @@ const GOAL: f64 = 0.8;
 pub(crate) fn measure(options: &Options, cores: &Cores, directory: &Path) -> Result<Table> {
     cores.for_servers()?;
     let gateway = GatewayProcess::start(&directory.join("calls"), None)?;
-    let hello = GatewayProcess::start_as(HELLO, &directory.join("hello"), None)?;
+    let hello = GatewayProcess::start_as(HELLO, &directory.join("hello"))?;
     cores.for_clients()?;
     let runtime = client_runtime()?;
     let cid = runtime.block_on(put(gateway.grpc_address()))?;

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     let done = match Asked::parse("grpc", &[SERVE, HELLO], USAGE, env::args().skip(1)) {
         Ok(Asked::Measure(arguments)) => options::options(arguments).and_then(|options| measure(&options)),
         Ok(Asked::Child(HELLO, _)) => hello::serve(),
-        Ok(Asked::Child(_, arguments)) => serve(arguments.into_iter()),
+        Ok(Asked::Child(_, arguments)) => serve(&arguments),
         Ok(Asked::Nothing) => Ok(()),
         Err(error) => Err(error),
     };

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use ipfrs_benches::{
-    Bound, Client, GatewayProcess, Goal, Multipart, Profile, Series, Table, get_with, seconds_each, text,
+    Bound, Client, GatewayProcess, Goal, Multipart, Profile, Series, Settings, Table, get_with, seconds_each, text,
 };
 
 use crate::figures::{Measurement, turns};
@@ -44,7 +44,10 @@ impl Compressed {
     pub(crate) fn prepare(site: &Site) -> Result<Self> {
         site.cores.for_servers()?;
         let start = |name: &'static str| {
-            let gateway = GatewayProcess::start_compressing(&site.scratch(&format!("compressed-{name}")), 1, name)?;
+            let repo = site.scratch(&format!("compressed-{name}"));
+            let level = Some(name.to_owned());
+            let settings = Settings { workers: Some(1), compression_level: level, ..Settings::default() };
+            let gateway = GatewayProcess::start_with(&repo, &settings)?;
             let codings = CODINGS.iter().map(|_| Coding::default()).collect();
             Ok::<_, anyhow::Error>(Level { name, gateway, codings })
         };

@@ -16,10 +16,12 @@ mod large;
 mod many;
 mod memory;
 mod options;
+mod overload;
 mod ranges;
 mod site;
 mod small;
 mod tensors;
+mod tls;
 mod trace;
 mod upload;
 mod wrk;
@@ -48,7 +50,7 @@ fn main() -> ExitCode {
         Ok(Asked::Measure(arguments)) => options::options(arguments).and_then(compare),
         Ok(Asked::Child(BECOME, command)) => process::become_program(&command),
         Ok(Asked::Child(HASH, _)) => hashes::hash(),
-        Ok(Asked::Child(_, arguments)) => serve(arguments.into_iter()),
+        Ok(Asked::Child(_, arguments)) => serve(&arguments),
         Ok(Asked::Nothing) => Ok(()),
         Err(error) => Err(error),
     };
@@ -65,7 +67,7 @@ fn main() -> ExitCode {
 type Part = (&'static str, fn(&Site) -> Result<Box<dyn Measurement>>);
 
 /// Parts, in the order of measurement in each round and of the report.
-const PARTS: [Part; 17] = [
+const PARTS: [Part; 19] = [
     ("large", |site| Ok(Box::new(large::LargeGets::new(site)))),
     ("ranges", |site| Ok(Box::new(ranges::Ranges::new(site)))),
     ("tensors", |site| Ok(Box::new(tensors::Tensors::prepare(site)?))),
@@ -73,9 +75,11 @@ const PARTS: [Part; 17] = [
     ("many", |site| Ok(Box::new(many::ManyFiles::prepare(site)?))),
     ("trace", |site| Ok(Box::new(trace::Trace::prepare(site)?))),
     ("http2", |site| Ok(Box::new(h2::Http2::new(site)))),
+    ("tls", |site| Ok(Box::new(tls::Tls::prepare(site)?))),
     ("batches", |site| Ok(Box::new(batch::Batches::prepare(site)?))),
     ("far", |site| Ok(Box::new(far::FarBatches::prepare(site)?))),
     ("connections", |site| Ok(Box::new(connections::Connections::prepare(site)?))),
+    ("overload", |site| Ok(Box::new(overload::Overload::prepare(site)?))),
     ("cold", |site| Ok(Box::new(cold::Cold::prepare(site)?))),
     ("compression", |site| Ok(Box::new(compressed::Compressed::prepare(site)?))),
     ("hashes", |_| Ok(Box::new(hashes::Hashes::new()?))),

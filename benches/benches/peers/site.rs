@@ -134,6 +134,11 @@ impl Site {
         File::open(&self.large_path).with_context(|| format!("cannot read {}", self.large_path.display()))
     }
 
+    /// Returns the directory with the files `large` and `small`.
+    pub(crate) fn www(&self) -> &Path {
+        self.large_path.parent().unwrap_or(&self.large_path)
+    }
+
     /// Returns the path of the large file.
     pub(crate) fn large_path(&self) -> &Path {
         &self.large_path

@@ -16,8 +16,11 @@ pub(crate) struct Run {
 }
 
 pub(crate) fn run(target: &Target, connections: u32, seconds: u64) -> Result<Run> {
-    let url = format!("http://{}{}", target.address, target.path);
-    let arguments = ["-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), "--latency", &url];
+    run_url(&format!("http://{}{}", target.address, target.path), connections, seconds)
+}
+
+pub(crate) fn run_url(url: &str, connections: u32, seconds: u64) -> Result<Run> {
+    let arguments = ["-t1", &format!("-c{connections}"), &format!("-d{seconds}s"), "--latency", url];
     let output = Command::new("wrk").args(arguments).stdin(Stdio::null()).output().context("wrk cannot be run")?;
     let text = String::from_utf8_lossy(&output.stdout);
     parse(&text).with_context(|| format!("wrk printed: {text}{}", String::from_utf8_lossy(&output.stderr)))

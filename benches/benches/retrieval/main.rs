@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let done = match Asked::parse("retrieval", &[SERVE, BECOME], USAGE, env::args().skip(1)) {
         Ok(Asked::Measure(arguments)) => options::options(arguments).and_then(|options| measure(&options)),
         Ok(Asked::Child(BECOME, command)) => become_program(&command),
-        Ok(Asked::Child(_, arguments)) => serve(arguments.into_iter()),
+        Ok(Asked::Child(_, arguments)) => serve(&arguments),
         Ok(Asked::Nothing) => Ok(()),
         Err(error) => Err(error),
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ipfrs_benches::nginx::Nginx;
-use ipfrs_benches::{Cores, DelayingProxy, GatewayProcess};
+use ipfrs_benches::{Cores, DelayingProxy, GatewayProcess, Settings};
 use tempfile::TempDir;
 
 use crate::options::Options;
@@ -90,7 +90,9 @@ impl Servers {
         let number = self.relays.replace(self.relays.get() + 1);
         let repo = self.directory.path().join(format!("relay-{number}"));
         self.cores.for_servers()?;
-        let relay = GatewayProcess::start_retrieving(&repo, 1, source);
+        let gateways = vec![format!("http://{source}")];
+        let settings = Settings { workers: Some(1), gateways, ..Settings::default() };
+        let relay = GatewayProcess::start_with(&repo, &settings);
         self.cores.for_clients()?;
         let relay = relay?;
         let downloaded = download(&relay);

@@ -28,7 +28,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let done = match Asked::parse("stores", &[SERVE], USAGE, env::args().skip(1)) {
         Ok(Asked::Measure(arguments)) => options::options(arguments).and_then(|options| measure(&options)),
-        Ok(Asked::Child(_, arguments)) => serve(arguments.into_iter()),
+        Ok(Asked::Child(_, arguments)) => serve(&arguments),
         Ok(Asked::Nothing) => Ok(()),
         Err(error) => Err(error),
     };

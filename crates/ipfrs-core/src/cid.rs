@@ -7,3 +7,9 @@ pub type Cid = cid::CidGeneric<MAX_IDENTITY_BYTES>;
 
 /// A multihash (<https://multiformats.io/multihash/>) with a digest of up to 128 bytes.
 pub type Multihash = multihash::Multihash<MAX_IDENTITY_BYTES>;
+
+/// Returns the CIDv1 for the content of a CID. CIDs that differ only in their version have the same one.
+#[must_use]
+pub fn as_v1(cid: &Cid) -> Cid {
+    Cid::new_v1(cid.codec(), *cid.hash())
+}

@@ -19,7 +19,7 @@ pub mod timestamp;
 pub mod turns;
 
 pub use block::{Block, check_block_size};
-pub use cid::{Cid, Multihash};
+pub use cid::{Cid, Multihash, as_v1};
 pub use cid_list::{CidList, CidListIter};
 pub use cid_text::{cid_from_bytes, cid_text, cid_to_string, identity_payload, new_cid, parse_cid, to_base};
 pub use cores::cores;

@@ -28,6 +28,9 @@ const PAGE_ENTRIES: usize = 1_000;
 /// Maximum number of entries on a page.
 const MAX_PAGE_ENTRIES: usize = 10_000;
 
+/// Longest chunk of a file, in bytes.
+const MAX_CHUNK_BYTES: usize = 4 * 1024 * 1024;
+
 /// Implementation of the service for a node.
 #[derive(Debug, Clone)]
 pub(crate) struct Files {
@@ -48,6 +51,10 @@ impl FileService for Files {
         };
         let id = operation.to_string();
         let content = payload::content(inbound, |message| match message.part {
+            Some(Part::Chunk(bytes)) if bytes.len() > MAX_CHUNK_BYTES => {
+                let why = format!("the chunk has {} bytes: send at most {MAX_CHUNK_BYTES}", bytes.len());
+                Err(in_field("chunk")(Error::too_large(why)))
+            }
             Some(Part::Chunk(bytes)) => Ok(bytes),
             Some(Part::Metadata(_)) => {
                 Err(in_field("metadata")(Error::invalid("only the first message has metadata: send chunks after it")))

@@ -83,11 +83,12 @@ const SECRET_ARGUMENTS: [&str; 2] = ["/api/v0/config", "/api/v0/pin/remote/servi
 /// Maximum length of a target in the audit log, in bytes.
 const MAX_TARGET_BYTES: usize = 512;
 
-/// Returns what a request is about: its path, and the arguments of an RPC command. Other parameters may be long or
+/// Returns what a request is about: its method and path, and the arguments of an RPC command. Other parameters may be long or
 /// secret.
 fn target(request: &axum::extract::Request) -> String {
-    let mut target = request.uri().path().to_owned();
-    let most = if SECRET_ARGUMENTS.contains(&target.trim_end_matches('/')) { 1 } else { usize::MAX };
+    let path = request.uri().path();
+    let most = if SECRET_ARGUMENTS.contains(&path.trim_end_matches('/')) { 1 } else { usize::MAX };
+    let mut target = format!("{} {path}", request.method());
     let arguments = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
     for (_, value) in arguments.filter(|(name, _)| name == "arg").take(most) {
         target.push(' ');

@@ -229,25 +229,39 @@ impl Gateway {
 
     /// Applies the level of the log, the rate limits and the certificates of `config`, and reads the files of
     /// certificates and the keys of the issuer of tokens again.
-    /// Returns the other sections that differ, which need a restart.
+    /// Logs and returns the other sections that differ, which need a restart.
     ///
     /// # Errors
     /// `config` is out of range, and nothing has changed; or keys or certificates cannot be read, and the old ones stay
     /// in use.
     pub async fn reload(&mut self, config: &Config) -> Result<Vec<&'static str>> {
         config.validate()?;
+        let tls = self.tls.as_ref().filter(|_| !self.config.tls.needs_restart(&config.tls));
+        let mut next = self.config.clone();
+        next.log.level.clone_from(&config.log.level);
+        next.rate_limit = config.rate_limit.clone();
+        if tls.is_some() {
+            next.tls = config.tls.clone();
+        }
+        let others = next.differing(config);
+        if !others.is_empty() {
+            // Logged before a new level may hide it.
+            let sections = others.join(", ");
+            tracing::warn!(
+                sections,
+                "log.level and rate_limit are reloaded; these sections differ, and need a restart"
+            );
+        }
         config.log.apply_level()?;
         self.rules.rate_limits.set(&config.rate_limit)?;
-        self.config.log.level.clone_from(&config.log.level);
-        self.config.rate_limit = config.rate_limit.clone();
+        self.config.log.level = next.log.level;
+        self.config.rate_limit = next.rate_limit;
         self.rules.auth.reload().await?;
-        if let Some(tls) = &self.tls
-            && !self.config.tls.needs_restart(&config.tls)
-        {
+        if let Some(tls) = tls {
             tls.reload(&config.tls).await?;
-            self.config.tls = config.tls.clone();
+            self.config.tls = next.tls;
         }
-        Ok(self.config.differing(config))
+        Ok(others)
     }
 
     /// Requests a shutdown. No further connections are accepted, and running transfers have

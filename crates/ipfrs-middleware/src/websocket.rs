@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use futures::{SinkExt, StreamExt};
 use http::{Request, Response};
-use ipfrs_core::Result;
+use ipfrs_core::{Error, Result};
 use ipfrs_node::{Limit, Node};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -382,6 +382,13 @@ impl WebSocket {
             Some((code, reason)) => self.close(code, &reason).await,
             None => drop(timeout(CLOSE_TIMEOUT, self.end()).await),
         }
+    }
+
+    /// Returns the error if the client has sent a message that is too long, which a handler may report before it closes
+    /// the connection.
+    pub fn take_too_long(&mut self) -> Option<Error> {
+        let (_, reason) = self.violation.take_if(|(code, _)| *code == CloseCode::Size)?;
+        Some(Error::too_large(reason))
     }
 
     /// Shuts the socket down and waits until the client ends the connection: what it sends meanwhile must not lead to a

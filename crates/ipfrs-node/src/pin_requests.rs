@@ -4,6 +4,7 @@
 
 mod config;
 mod filter;
+mod others;
 mod queue;
 mod record;
 mod work;
@@ -205,7 +206,7 @@ impl Node {
         if let Some(heir) = heir {
             return requests.directory.write(&heir).await;
         }
-        match self.unpin(&[(*cid).into()], true).await {
+        match self.unpin_for_request(&[(*cid).into()], true).await {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
             _ => Ok(()),
         }

@@ -98,7 +98,9 @@ pub(crate) fn tensor(header: &[u8], file_bytes: u64) -> Result<TensorInfo> {
 fn unsupported_type(descr: &str) -> Error {
     let why = match descr.trim_start_matches(['<', '>', '|', '=']).chars().next() {
         Some('O') => "the array contains pickled Python objects, which are never loaded: save numbers",
-        _ => "only booleans and numbers of up to 64 bits are supported: convert the array, or fetch the whole file",
+        _ => {
+            "only booleans, integers and floats of up to 64 bits, and complex numbers of up to 128 bits are supported: convert the array, or fetch the whole file"
+        }
     };
     Error::unsupported(format!("NumPy type {}: {why}", shown(descr)))
 }
@@ -196,7 +198,10 @@ impl<'a> Literal<'a> {
             }
             self.rest = self.rest.trim_start();
             let digits = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
-            let number = self.rest[..digits].parse().map_err(|_| self.unexpected("a dimension"))?;
+            let text = &self.rest[..digits];
+            // As in Python, only zero itself begins with 0.
+            let is_number = !text.starts_with('0') || text.bytes().all(|digit| digit == b'0');
+            let number = text.parse().ok().filter(|_| is_number).ok_or_else(|| self.unexpected("a dimension"))?;
             if numbers.len() == MAX_RANK {
                 return Err(Error::invalid(format!("the .npy header has over {MAX_RANK} dimensions")));
             }

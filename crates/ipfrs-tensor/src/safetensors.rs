@@ -189,11 +189,11 @@ impl<'de> Visitor<'de> for Entries {
         while let Some(name) = map.next_key::<String>()? {
             if name != METADATA {
                 tensors.push((name, map.next_value()?));
-            } else if metadata.replace(map.next_value()?).is_some() {
+            } else if metadata.replace(map.next_value::<Option<_>>()?).is_some() {
                 return Err(serde::de::Error::custom("__metadata__ occurs twice"));
             }
         }
-        Ok(Parsed { tensors, metadata: metadata.unwrap_or_default() })
+        Ok(Parsed { tensors, metadata: metadata.flatten().unwrap_or_default() })
     }
 }
 

@@ -203,6 +203,13 @@ async fn existing_paths_take_precedence_over_rules() {
     }
     let raw = ask(&gateway, Method::GET, &host, "/one", &[("accept", "application/vnd.ipld.raw")]).await;
     assert_eq!(raw.status(), 404);
+    // Clients that take anything, but name JSON first, get what browsers get.
+    for accept in ["application/json, text/plain, */*", "application/vnd.ipld.dag-json, text/html;q=0.5"] {
+        for (path, status) in [("/one", 301), ("/spa/x", 200), ("/gone/x", 410)] {
+            let response = ask(&gateway, Method::GET, &host, path, &[("accept", accept)]).await;
+            assert_eq!(response.status(), status, "{path} {accept}");
+        }
+    }
     let cached = ask(&gateway, Method::GET, &host, "/one", &[("cache-control", "only-if-cached")]).await;
     assert_eq!(cached.status(), 301, "its rules are here");
     let absent = ask(&gateway, Method::GET, &host, "/nothing", &[("cache-control", "only-if-cached")]).await;

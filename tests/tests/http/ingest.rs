@@ -106,6 +106,16 @@ async fn object_is_continued_only_with_append_and_by_one_client() {
     fourth.message(Message::binary("lost")).await;
     assert_eq!(fourth.receive().await["code"], "conflict");
     assert_eq!(fourth.close_code().await, 1008);
+    for change in ["mv?arg=/ingest/b&arg=/moved", "rm?arg=/ingest/b", "cp?arg=/ingest/a&arg=/ingest/b&force=true"] {
+        let mut fifth = open(&gateway, "name=b").await;
+        fifth.receive().await;
+        fifth.message(Message::binary("one")).await;
+        assert_eq!(acknowledged(&mut fifth, 1).await, 3);
+        gateway.rpc_bytes(&format!("files/{change}")).await;
+        fifth.message(Message::binary("lost")).await;
+        assert_eq!(fifth.receive().await["code"], "conflict", "{change}");
+        assert_eq!(fifth.close_code().await, 1008);
+    }
 }
 
 /// The journal of a killed daemon has bytes that its tree lacks.
@@ -169,7 +179,6 @@ async fn invalid_requests_and_messages_are_refused() {
         client.close_code().await
     };
     assert_eq!(failed("memory", vec![Message::text("hello")]).await, 1003);
-    assert_eq!(failed("memory", vec![Message::binary(vec![0; 2_001])]).await, 1009);
     for store in ["memory", "ipfs"] {
         assert_eq!(failed(store, vec![Message::binary(vec![0; 2_000]); 2]).await, 1009, "{store}");
     }
@@ -190,6 +199,18 @@ async fn invalid_requests_and_messages_are_refused() {
         client.message(Message::binary(vec![1; 2_000])).await;
     }
     assert_eq!(acknowledged(&mut client, 1).await, 2_000);
+    assert_eq!(client.close_code().await, 1009);
+    let mut client = loop {
+        match Client::open(gateway.address(), "/ws/ingest?store=memory", &[]).await {
+            Ok(client) => break client,
+            Err(status) => assert_eq!(status, 429),
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(client.receive().await["type"], "ready");
+    client.message(Message::binary(vec![0; 2_001])).await;
+    assert_eq!(client.receive().await["type"], "ack");
+    assert_eq!(client.receive().await["code"], "too_large");
     assert_eq!(client.close_code().await, 1009);
     let stat = gateway.rpc_json("files/stat?arg=/ingest/kept").await;
     assert_eq!(stat["Size"], 2_000);

@@ -199,6 +199,37 @@ async fn invalid_commands_fail_with_the_texts_of_kubo_and_change_nothing() {
     assert_eq!(cid(&gateway, "/").await, before);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_have_sources_of_all_kinds_of_content_paths() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("pin=false", &[("d/a", "content")]).await;
+    let name = gateway.rpc_json(&format!("name/publish?arg=/ipfs/{root}&allow-offline=true")).await["Name"].clone();
+    let name = name.as_str().unwrap();
+    let sources =
+        [format!("/ipfs/{root}/a"), format!("ipfs://{root}/a"), format!("/ipns/{name}/a"), format!("ipns://{name}/a")];
+    for (number, source) in sources.iter().enumerate() {
+        run(&gateway, &format!("cp?arg={source}&arg=/{number}")).await;
+        assert_eq!(gateway.rpc_bytes(&format!("files/read?arg=/{number}")).await, "content", "{source}");
+    }
+    let missing = "bafkreigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi";
+    let text = failure(&gateway, &format!("cp?arg=/ipfs/{missing}&arg=/m")).await;
+    assert!(text.ends_with(&format!("(offline): ipld: could not find {missing}")), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_copy_of_a_symlink_leaves_the_target() {
+    let gateway = TestGateway::start().await;
+    let form = Form::new().symlink("link", "target");
+    let lines = gateway.add_form("pin=false", form).await;
+    let link = hash_of(lines.first().unwrap());
+    write(&gateway, "/keep&create=true", "content").await;
+    let before = cid(&gateway, "/").await;
+    let text = failure(&gateway, &format!("cp?arg=/ipfs/{link}&arg=/keep&force=true")).await;
+    assert_eq!(text, "cp: cannot flush the created file /keep: symlinks not yet supported");
+    assert_eq!(cid(&gateway, "/").await, before);
+    run(&gateway, &format!("cp?arg=/ipfs/{link}&arg=/link&flush=false")).await;
+}
+
 fn copy_directory(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

@@ -214,3 +214,60 @@ async fn malformed_requests_change_nothing() {
     assert_eq!((status, &failure["error"]["reason"]), (429, &json!("RATE_LIMITED")));
     request(&gateway, &format!("{PINS}/{id}"), json!({ "cid": "bafkqaaa" })).await;
 }
+
+/// The same content as CIDv0 and CIDv1 has one pin.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_with_both_versions_of_a_content_id_share_its_pin() {
+    let gateway = TestGateway::start().await;
+    let v0 = gateway.add("pin=false", vec![1; 300_000]).await;
+    let v1 = gateway.rpc_json(&format!("cid/format?arg={v0}&v=1")).await["Formatted"].as_str().unwrap().to_owned();
+    let mut ids = Vec::new();
+    for cid in [&v0, &v1] {
+        let id = request(&gateway, PINS, json!({ "cid": cid, "name": cid })).await;
+        until_state(&gateway, &id, "pinned").await;
+        ids.push(id);
+    }
+    remove(&gateway, &ids[0]).await;
+    gateway.rpc_bytes("repo/gc").await;
+    assert_eq!(gateway.content(&format!("/ipfs/{v1}")).await.len(), 300_000);
+    // The pin stays with a replacement in the other version.
+    let id = request(&gateway, &format!("{PINS}/{}", ids[1]), json!({ "cid": v0, "name": "again" })).await;
+    until_state(&gateway, &id, "pinned").await;
+    assert_eq!(recursive_pins(&gateway).await.as_object().unwrap().len(), 1);
+    remove(&gateway, &id).await;
+    assert_eq!(recursive_pins(&gateway).await, json!({}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pins_that_others_make_or_remove_are_no_longer_those_of_a_request() {
+    let gateway = TestGateway::start().await;
+    let other = gateway.add("pin=false", vec![8; 1_000]).await;
+    gateway.rpc_bytes(&format!("pin/add?arg={other}")).await;
+    let content = vec![9; 300_000];
+    let cid = gateway.add("pin=false", content.clone()).await;
+    for theirs in
+        ["pin/add?arg={}", "pin/add?arg={}&name=mine", "add", "pin/rm, pin/add", "pin/update?arg={other}&arg={}"]
+    {
+        let id = request(&gateway, PINS, json!({ "cid": cid, "name": "of the request" })).await;
+        until_state(&gateway, &id, "pinned").await;
+        match theirs {
+            "add" => drop(gateway.add("pin=true", content.clone()).await),
+            "pin/rm, pin/add" => {
+                gateway.rpc_bytes(&format!("pin/rm?arg={cid}")).await;
+                let failed = until_state(&gateway, &id, "failed").await;
+                assert!(failed["info"]["status_details"].as_str().unwrap().contains("its pin was removed"), "{failed}");
+                gateway.rpc_bytes(&format!("pin/add?arg={cid}&name=mine")).await;
+            }
+            "pin/update?arg={other}&arg={}" => {
+                // It refuses a target that is pinned, so the pin of the request is removed first.
+                gateway.rpc_bytes(&format!("pin/rm?arg={cid}")).await;
+                gateway.rpc_bytes(&format!("pin/update?arg={other}&arg={cid}")).await;
+            }
+            command => drop(gateway.rpc_bytes(&command.replace("{}", &cid)).await),
+        }
+        remove(&gateway, &id).await;
+        gateway.rpc_bytes("repo/gc").await;
+        assert_eq!(gateway.content(&format!("/ipfs/{cid}")).await, content, "{theirs}");
+        gateway.rpc_bytes(&format!("pin/rm?arg={cid}")).await;
+    }
+}

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use ipfrs_rpc::client::Request;
 use ipfrs_rpc::types::{FileEntry, FileList, FileStat, FlushedFile};
+use serde_json::json;
 
 use super::ls::exact;
 use crate::api::Api;
@@ -40,7 +41,11 @@ pub(super) async fn run(api: &Api, command: FilesCommand, out: &mut Output) -> R
             let request = Request::command("files/rm").with_args(&paths);
             let mut response = api.call(request.with("recursive", recursive).with("force", force)).await?;
             while let Some(failure) = response.line::<String>().await? {
-                out.line(&printable(&failure))?;
+                if out.is_json() {
+                    out.object(&json!({ "Error": failure }))?;
+                } else {
+                    out.line(&printable(&failure))?;
+                }
             }
             return Ok(());
         }

@@ -3,6 +3,7 @@
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use http::header::ACCEPT;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use ipfrs_core::{ErrorKind, Result};
@@ -100,7 +101,10 @@ async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response>
     request::check_service_worker(&content_path, &parts.headers)?;
     let wanted = Wanted::parse(parts)?;
     if site.is_trustless && !trustless::is_verifiable(&wanted, &content_path) {
-        return Ok(not_acceptable(trustless::OFFER));
+        // As in the specification of trustless gateways, section "Accept".
+        let names_none = wanted.format == Format::Deserialised && !parts.headers.contains_key(ACCEPT);
+        let status = if names_none { StatusCode::BAD_REQUEST } else { StatusCode::NOT_ACCEPTABLE };
+        return Ok(refused(status, trustless::OFFER.to_owned()));
     }
     if wanted.format == Format::IpnsRecord {
         return Box::pin(ipns_record::respond(state, parts, &content_path, &wanted)).await;

@@ -21,7 +21,7 @@ use rules::{MAX_FILE_BYTES, Outcome, Rules};
 use super::content_response::{ContentResponse, etag};
 use super::deserialised::{content_type_of, shown};
 use super::escape::url_header;
-use super::format::Format;
+use super::format::{Format, accepts_pages};
 use super::freshness::Freshness;
 use super::name;
 use super::payload::Payload;
@@ -48,8 +48,10 @@ pub(super) async fn or_missing(
     parts: &Parts,
     missing: Error,
 ) -> Result<Response> {
-    let may_apply = request.site.is_isolated() && request.format == Format::Deserialised && leads_nowhere(&missing);
-    if !may_apply {
+    // Many clients name JSON before everything else, and mean that any form will do.
+    let takes_pages = request.is_negotiated && accepts_pages(&parts.headers);
+    let is_deserialised = request.format == Format::Deserialised || takes_pages;
+    if !(request.site.is_isolated() && is_deserialised && leads_nowhere(&missing)) {
         return Err(missing);
     }
     let site = &request.path.segments()[..request.root_segments];
@@ -71,8 +73,14 @@ pub(super) async fn or_missing(
                 state.node.check_name(&name::parse_root(&request.content_path, name)?, &segments)?;
             }
             let path = ContentPath::new(*root.root(), [site, &segments].concat())?;
-            let request =
-                GatewayRequest { path: Arc::new(path), ends_with_slash: true, cached: None, ..request.clone() };
+            let request = GatewayRequest {
+                path: Arc::new(path),
+                ends_with_slash: true,
+                cached: None,
+                format: Format::Deserialised,
+                is_negotiated: false,
+                ..request.clone()
+            };
             content(state, &request, parts, status).await
         }
         Err(Unusable(why)) => Ok(refused(StatusCode::INTERNAL_SERVER_ERROR, why)),

@@ -31,7 +31,7 @@ enum End {
     /// The client sent nothing for too long.
     Idle,
     Draining,
-    /// The client sent something else than binary messages and `end`.
+    /// The client sent something else than binary messages and `end`, or a message that is too long.
     Invalid(Error),
     /// The writer has failed.
     Failed,
@@ -146,7 +146,10 @@ fn gather(socket: &mut WebSocket, first: Option<Incoming>) -> (Vec<Bytes>, usize
     let mut next = first;
     loop {
         match next {
-            None => return (messages, size, Some(End::Closed)),
+            None => {
+                let end = socket.take_too_long().map_or(End::Closed, End::Invalid);
+                return (messages, size, Some(end));
+            }
             Some(Incoming::Binary(bytes)) => {
                 size += bytes.len() + MESSAGE_BYTES;
                 messages.push(bytes);

@@ -23,6 +23,14 @@ fn path(argument: &LinkName) -> Result<MutablePath> {
     MutablePath::parse(argument)
 }
 
+/// Prefixes of paths of content, as in Kubo. All other paths are those of mutable files.
+const CONTENT: [&[u8]; 5] = [b"/ipfs/", b"/ipns/", b"/ipld/", b"ipfs://", b"ipns://"];
+
+/// Whether an argument is a path of content.
+fn is_of_content(argument: &LinkName) -> bool {
+    CONTENT.iter().any(|prefix| argument.as_bytes().starts_with(prefix))
+}
+
 /// Returns the two arguments of a command, which are paths or text.
 fn two<'a>(args: &'a Args, first: &str, second: &str) -> Result<(&'a LinkName, &'a LinkName), RpcError> {
     match args.required_paths(first)? {

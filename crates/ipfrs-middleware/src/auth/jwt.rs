@@ -160,11 +160,16 @@ impl JwtVerifier {
             }
             Err(_) => return Err(Outcome::Unknown),
         };
+        // The library also takes a list of issuers, which is no JSON Web Token (RFC 7519, 4.1.1).
+        if !claims.get("iss").is_some_and(Value::is_string) {
+            return Err(Outcome::Malformed);
+        }
         Ok(Arc::new(self.principal(&claims).ok_or(Outcome::Malformed)?))
     }
 
     fn principal(&self, claims: &Map<String, Value>) -> Option<Principal> {
-        let subject = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
+        // Changes by callers without a name could not be attributed.
+        let subject = claims.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty())?;
         let seconds = claims.get("exp").and_then(Value::as_f64).filter(|seconds| *seconds >= 0.0)?;
         let expires = Duration::try_from_secs_f64(seconds).ok().and_then(|time| UNIX_EPOCH.checked_add(time))?;
         let roots: Option<Vec<Cid>> = match claims.get("roots") {

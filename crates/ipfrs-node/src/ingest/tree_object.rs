@@ -131,6 +131,8 @@ impl TreeObject {
             return self.settle().await;
         }
         if bytes > 0 {
+            // The journal of a file that is gone would be of no use.
+            self.checked(self.node.check_appended(&self.path, &self.file).await).await?;
             self.journal.append(self.size - bytes as u64, &self.unrecorded).await?;
             self.unrecorded.clear();
         }
@@ -145,11 +147,7 @@ impl TreeObject {
         }
         let (link, blocks) = self.edit.commit().await?;
         let replaced = self.node.replace_appended(&self.path, &mut self.file, link, blocks).await;
-        if replaced.as_ref().is_err_and(|e| e.kind() == ErrorKind::Conflict) {
-            // Its bytes belong to a file that is gone.
-            self.journal.remove().await;
-        }
-        replaced?;
+        self.checked(replaced).await?;
         self.journal.reset();
         self.unrecorded.clear();
         // The last leaf has what is left after full leaves, counted from the last commit.
@@ -164,6 +162,14 @@ impl TreeObject {
         self.unsettled = 0;
         self.lease = None;
         Ok(())
+    }
+
+    /// Removes the journal if the file is gone that its bytes belong to.
+    async fn checked(&mut self, outcome: Result<()>) -> Result<()> {
+        if outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Conflict) {
+            self.journal.remove().await;
+        }
+        outcome
     }
 
     /// Makes the file durable in the tree and removes the journal. Returns the content ID.

@@ -71,8 +71,6 @@ impl Node {
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         blocks.into_iter().for_each(|block| staging.insert(block));
-        let changed =
-            || Error::new(ErrorKind::Conflict, "the mutable file was replaced or removed while it was written");
         match tree.find(staging, names).await {
             Ok(Target::File(current)) if current.link == file.0.link => current.link = link,
             Ok(_) => return Err(changed()),
@@ -84,6 +82,21 @@ impl Node {
         self.end_change(open.changed(true)).await?;
         file.0.link = link;
         Ok(())
+    }
+
+    /// Checks that a file is still as its writer left it.
+    ///
+    /// # Errors
+    /// As [`Self::replace_appended`].
+    pub(crate) async fn check_appended(&self, path: &MutablePath, file: &AppendedFile) -> Result<()> {
+        let mut open = self.open_tree().await?;
+        let (tree, staging) = open.parts()?;
+        match tree.find(staging, path.names()).await {
+            Ok(Target::File(current)) if current.link == file.0.link => Ok(()),
+            Ok(_) => Err(changed()),
+            Err(e) if is_absent(&e) => Err(changed()),
+            Err(e) => Err(e),
+        }
     }
 
     /// Returns the source for edits of such files.
@@ -100,4 +113,9 @@ impl Node {
     pub(crate) fn appended_lease(&self) -> Lease {
         self.inner.protection.lease()
     }
+}
+
+/// Returns the error for a file that another writer has replaced or removed.
+fn changed() -> Error {
+    Error::new(ErrorKind::Conflict, "the mutable file was replaced or removed while it was written")
 }

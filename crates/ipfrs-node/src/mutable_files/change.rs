@@ -100,9 +100,9 @@ impl Node {
                 CopySource::Content(path) => path.to_string(),
                 CopySource::Mutable(path) => path.without_slash().to_string(),
             };
-            failed("cp: cannot get node from path", &path, &e)
+            failed("cp: cannot get node from path", &path, e)
         })?;
-        self.check_copied(&source).await?;
+        let is_symlink = self.check_copied(&source).await?;
         let to = match to.ends_with_slash() || to.names().is_empty() {
             true => to.join(last_name(from))?,
             false => to.clone(),
@@ -111,9 +111,13 @@ impl Node {
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         let shown = to.to_string();
+        let cannot_flush = |e: Error| failed("cp: cannot flush the created file", &shown, e);
         let (above, name) = to.split();
         let name = name.ok_or_else(|| Error::invalid("cannot create file with empty name"))?;
         self.check_target(tree, staging, (above, name), parents, force, &shown).await?;
+        if flush && is_symlink {
+            return Err(cannot_flush(symlinks_unsupported()));
+        }
         tree.count(flush)?;
         if parents {
             let format = self.inner.mutable_files.settings.format;
@@ -125,8 +129,7 @@ impl Node {
         }
         directory.add(staging, name, source).await?;
         if flush {
-            let cannot = |e: Error| failed("cp: cannot flush the created file", &shown, &e);
-            flush_path(tree, staging, to.names()).await.map_err(cannot)?;
+            flush_path(tree, staging, to.names()).await.map_err(cannot_flush)?;
             tree.flush_directory(staging, above).await?;
         }
         tree.limit_cache(staging).await?;
@@ -158,7 +161,7 @@ impl Node {
         };
         let (above, name) = to.split();
         let name = name.ok_or_else(|| Error::invalid("cannot create file with empty name"))?;
-        let cannot = |e: Error| failed("to-files: cannot put node in path", &shown(&to), &e);
+        let cannot = |e: Error| failed("to-files: cannot put node in path", &shown(&to), e);
         let absent = |e: Error| {
             let parent = format!("{:?}", text(above));
             let what = format!("to-files: MFS destination parent {} {parent} does not exist: {e}", shown(&to));
@@ -184,7 +187,7 @@ impl Node {
         force: bool,
         shown: &str,
     ) -> Result<()> {
-        let cannot_put = |e: Error| failed("cp: cannot put node in path", shown, &e);
+        let cannot_put = |e: Error| failed("cp: cannot put node in path", shown, e);
         if makes_parents {
             tree.check_directories(staging, above).await?;
             if !tree.exists(staging, above).await? {
@@ -238,8 +241,8 @@ impl Node {
         }
     }
 
-    /// Checks that the source of a copy is UnixFS.
-    async fn check_copied(&self, source: &NewLink) -> Result<()> {
+    /// Checks that the source of a copy is UnixFS. Returns whether it is a symlink.
+    async fn check_copied(&self, source: &NewLink) -> Result<bool> {
         const INVALID: &str = "cp: source must be a valid UnixFS (dag-pb or raw codec)";
         if !is_tree_codec(&source.cid) {
             return Err(Error::unsupported(INVALID));
@@ -248,7 +251,7 @@ impl Node {
         let block = staging.load(&source.cid).await?;
         match decode_async(source.cid, block).await {
             Err(error) if !is_without_sizes(&error) => Err(Error::new(error.kind(), format!("{INVALID}: {error}"))),
-            _ => Ok(()),
+            decoded => Ok(decoded.is_ok_and(|node| matches!(node, ipfrs_unixfs::Node::Symlink { .. }))),
         }
     }
 
@@ -440,7 +443,7 @@ impl Node {
 pub(super) async fn flush_path(tree: &mut Tree, staging: &mut Staging, names: &[LinkName]) -> Result<NewLink> {
     let link = match tree.find(staging, names).await? {
         Target::Directory(_) => return tree.flush_directory(staging, names).await,
-        Target::File(file) if file.is_symlink => return Err(Error::unsupported("symlinks not yet supported")),
+        Target::File(file) if file.is_symlink => return Err(symlinks_unsupported()),
         Target::File(file) => {
             if file.raw_leaves {
                 file.link = FileEdit::collapsed(staging, file.link).await?;
@@ -452,6 +455,10 @@ pub(super) async fn flush_path(tree: &mut Tree, staging: &mut Staging, names: &[
     Ok(link)
 }
 
+fn symlinks_unsupported() -> Error {
+    Error::unsupported("symlinks not yet supported")
+}
+
 /// Returns the last name of the source of a copy.
 fn last_name(from: &CopySource) -> LinkName {
     match from {
@@ -461,12 +468,12 @@ fn last_name(from: &CopySource) -> LinkName {
 }
 
 /// Returns an error with the wording of Kubo before it.
-fn failed(what: &str, path: &str, error: &Error) -> Error {
+fn failed(what: &str, path: &str, error: Error) -> Error {
     let kind = match error.kind() {
         ErrorKind::Conflict => ErrorKind::InvalidInput,
         kind => kind,
     };
-    Error::new(kind, format!("{what} {path}: {error}"))
+    Error::new(kind, format!("{what} {path}: {error}")).with_source(error)
 }
 
 /// Returns the current time.

@@ -24,6 +24,8 @@ pub(super) struct Tree {
     unflushed: u64,
     /// Maximum of it; 0 for no limit.
     max_unflushed: u64,
+    /// Whether an operation has begun to change the tree and has not ended.
+    is_changing: bool,
 }
 
 /// Node at a path.
@@ -46,7 +48,7 @@ impl Tree {
             root.set_format(format);
         }
         let flushed = root.commit(staging)?;
-        Ok(Self { root: Directory::new(root), flushed, version, unflushed: 0, max_unflushed })
+        Ok(Self { root: Directory::new(root), flushed, version, unflushed: 0, max_unflushed, is_changing: false })
     }
 
     /// Returns the root of the last flush and its number.
@@ -54,12 +56,13 @@ impl Tree {
         (self.flushed, self.version)
     }
 
-    /// Counts an operation.
+    /// Counts an operation, which begins to change the tree.
     ///
     /// # Errors
     /// If too many operations were not flushed. They use memory.
     pub(super) fn count(&mut self, flushes: bool) -> Result<()> {
         if flushes {
+            self.is_changing = true;
             self.unflushed = 0;
             return Ok(());
         }
@@ -71,8 +74,14 @@ impl Tree {
                  (mutable_files.max_unflushed)"
             )));
         }
+        self.is_changing = true;
         self.unflushed += 1;
         Ok(())
+    }
+
+    /// Notes that the operation has ended. Returns whether one had begun.
+    pub(super) fn end_operation(&mut self) -> bool {
+        std::mem::take(&mut self.is_changing)
     }
 
     /// Returns the node at a path.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_core::{Cid, Error, ErrorKind, Result, as_v1};
 use ipfrs_rpc::types::PinState;
 use tokio::time::Instant;
 
@@ -16,6 +16,8 @@ pub(super) struct Queue {
     times: HashMap<String, u64>,
     /// Number of requests of each owner.
     owned: HashMap<Option<String>, usize>,
+    /// Number of requests that are for some content or replace one for it, by its CIDv1.
+    concerned: HashMap<Cid, usize>,
     /// Number of failed attempts by time of creation, and when the next one is due.
     retries: HashMap<u64, (usize, Instant)>,
 }
@@ -84,6 +86,7 @@ impl Queue {
     pub(super) fn insert(&mut self, record: Record) {
         self.times.insert(record.id.clone(), record.created);
         *self.owned.entry(record.owner.clone()).or_default() += 1;
+        self.count_content(&record);
         self.by_time.insert(record.created, record);
     }
 
@@ -91,26 +94,47 @@ impl Queue {
     /// that request, if there is one. Its state does not change: it may be in work.
     pub(super) fn hand_over(&mut self, cid: &Cid) -> Option<Record> {
         let mut others = self.by_time.values_mut();
-        let heir = others.find(|record| record.cid == *cid && record.status != PinState::Failed)?;
+        let heir = others.find(|record| as_v1(&record.cid) == as_v1(cid) && record.status != PinState::Failed)?;
         heir.made_pin = true;
         Some(heir.clone())
     }
 
     /// Replaces a request, unless it was removed. Returns whether it is there.
     pub(super) fn update(&mut self, record: Record) -> bool {
-        match self.by_time.get_mut(&record.created).filter(|old| old.id == record.id) {
-            Some(old) => {
-                *old = record;
-                true
-            }
-            None => false,
+        let Some(old) = self.by_time.get_mut(&record.created).filter(|old| old.id == record.id) else { return false };
+        let old = std::mem::replace(old, record.clone());
+        self.count_content(&record);
+        self.uncount_content(&old);
+        true
+    }
+
+    fn count_content(&mut self, record: &Record) {
+        for cid in record.content() {
+            *self.concerned.entry(cid).or_default() += 1;
         }
+    }
+
+    fn uncount_content(&mut self, record: &Record) {
+        for cid in record.content() {
+            if let Some(count) = self.concerned.get_mut(&cid) {
+                *count -= 1;
+                if *count == 0 {
+                    self.concerned.remove(&cid);
+                }
+            }
+        }
+    }
+
+    /// Whether a request is for any of `cids`, or replaces one for it.
+    pub(super) fn concerns(&self, cids: &[Cid]) -> bool {
+        !self.concerned.is_empty() && cids.iter().any(|cid| self.concerned.contains_key(&as_v1(cid)))
     }
 
     pub(super) fn remove(&mut self, created: u64) -> Option<Record> {
         let record = self.by_time.remove(&created)?;
         self.times.remove(&record.id);
         self.retries.remove(&created);
+        self.uncount_content(&record);
         if let Some(count) = self.owned.get_mut(&record.owner) {
             *count -= 1;
             if *count == 0 {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ipfrs_core::{Cid, Error, Result, parse_cid};
+use ipfrs_core::{Cid, Error, Result, as_v1, parse_cid};
 use ipfrs_rpc::types::{PinState, RequestedPin};
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,8 @@ pub(super) struct Record {
     pub(super) pin: RequestedPin,
     /// Why the request has failed.
     pub(super) details: String,
-    /// Whether the content was not pinned before: then the pin is removed with the request.
+    /// Whether the request made the pin, and nobody else has pinned the content since: then the pin is removed with the
+    /// request.
     pub(super) made_pin: bool,
     /// Pinned content of the requests that this one replaces, until this one has ended.
     pub(super) replaces: Vec<Cid>,
@@ -41,6 +42,11 @@ impl Record {
     /// Returns the content of which this request made the pins.
     pub(super) fn left_behind(&self) -> impl Iterator<Item = Cid> {
         self.made_pin.then_some(self.cid).into_iter().chain(self.replaces.iter().copied())
+    }
+
+    /// Returns the CIDv1s of the content that this request is for, and of what it replaces.
+    pub(super) fn content(&self) -> impl Iterator<Item = Cid> {
+        [&self.cid].into_iter().chain(&self.replaces).map(as_v1)
     }
 }
 

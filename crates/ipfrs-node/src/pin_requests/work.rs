@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::{Error, ErrorKind, Result, as_v1};
 use ipfrs_rpc::types::PinState;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::record::Record;
 use super::time_of;
 use crate::gc::Lease;
-use crate::pins::insert;
+use crate::pins::insert_for_request;
 use crate::{Expected, Node, Pin, PinMode, PinOptions, RequestContext, with_client, with_context};
 
 impl Node {
@@ -99,7 +99,7 @@ impl Node {
         record.status = if pinned.is_ok() { PinState::Pinned } else { PinState::Failed };
         record.details = pinned.err().map(|error| error.public_message().into_owned()).unwrap_or_default();
         let mut replaced = std::mem::take(&mut record.replaces);
-        replaced.retain(|replaced| *replaced != record.cid);
+        replaced.retain(|replaced| as_v1(replaced) != as_v1(&record.cid));
         // Repeated after a crash, because the request is written last.
         let mut finished = Ok(());
         for replaced in &replaced {
@@ -113,13 +113,14 @@ impl Node {
     async fn create_pin(&self, record: &mut Record, pins: Vec<Pin>, lease: &Lease) -> Result<()> {
         if self.inner.pins.get(&record.cid).await?.is_some_and(|pin| pin.mode == PinMode::Recursive) {
             // The request that this one replaces may have pinned the same content.
-            record.made_pin |= record.replaces.contains(&record.cid);
+            let content = as_v1(&record.cid);
+            record.made_pin |= record.replaces.iter().any(|replaced| as_v1(replaced) == content);
             return Ok(());
         }
         // Noted before the pin exists, so that a crash leaves no pin without a request.
         record.made_pin = true;
         self.inner.pin_requests.directory.write(record).await?;
-        insert(self, pins, lease).await
+        insert_for_request(self, pins, lease).await
     }
 }
 

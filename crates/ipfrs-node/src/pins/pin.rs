@@ -58,10 +58,33 @@ pub(crate) async fn insert(node: &Node, new: Vec<Pin>, lease: &Lease) -> Result<
     }
     let node = node.clone();
     under(lease, async move {
-        let cids = new.iter().map(|pin| pin.cid).collect();
-        changing(&node, cids, node.inner.pins.insert_many(new)).await
+        insert_all(&node, new.clone()).await?;
+        keep_from_requests(&node, new).await
     })
     .await
+}
+
+/// Creates the pins of a pin request, as [`insert`] does.
+pub(crate) async fn insert_for_request(node: &Node, new: Vec<Pin>, lease: &Lease) -> Result<()> {
+    let node = node.clone();
+    under(lease, async move { insert_all(&node, new).await }).await
+}
+
+async fn insert_all(node: &Node, new: Vec<Pin>) -> Result<()> {
+    let cids = new.iter().map(|pin| pin.cid).collect();
+    changing(node, cids, node.inner.pins.insert_many(new)).await
+}
+
+/// Keeps pins that have just been created from being removed with a pin request that made them before.
+async fn keep_from_requests(node: &Node, new: Vec<Pin>) -> Result<()> {
+    let requests = &node.inner.pin_requests;
+    let cids: Vec<_> = new.iter().map(|pin| pin.cid).collect();
+    if !requests.concern(&cids) {
+        return Ok(());
+    }
+    let _changing = requests.disown(&cids).await?;
+    // A request that was removed meanwhile may have removed the pin.
+    insert_all(node, new).await
 }
 
 /// Runs `change`, which affects the pins of `cids`, and emits what it really changed. Events have the order of the
@@ -147,6 +170,13 @@ impl Node {
     /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) names a CID that is pinned recursively when `recursive` is not
     /// set.
     pub async fn unpin(&self, paths: &[ContentPath], recursive: bool) -> Result<Vec<Cid>> {
+        let cids = self.unpin_for_request(paths, recursive).await?;
+        self.note_unpinned(&cids).await?;
+        Ok(cids)
+    }
+
+    /// Does what [`unpin`](Self::unpin) does for a pin request that ends.
+    pub(crate) async fn unpin_for_request(&self, paths: &[ContentPath], recursive: bool) -> Result<Vec<Cid>> {
         let cids = self.targets_of(paths).await?;
         let (node, removed) = (self.clone(), cids.clone());
         // Completed even if the caller is cancelled, so that those who watch learn of it.
@@ -178,9 +208,15 @@ impl Node {
         }
         self.require_below(&[to], Some(&from), |_| {}).await?;
         let node = self.clone();
-        let replacement =
-            async move { changing(&node, vec![to, from], node.inner.pins.replace(&from, &to, keep)).await };
+        let replacement = async move {
+            changing(&node, vec![to, from], node.inner.pins.replace(&from, &to, keep)).await?;
+            let pin = Pin { cid: to, mode: PinMode::Recursive, name: String::new() };
+            keep_from_requests(&node, vec![pin]).await
+        };
         under(&lease, replacement).await?;
+        if !keep {
+            self.note_unpinned(&[from]).await?;
+        }
         Ok((from, to))
     }
 

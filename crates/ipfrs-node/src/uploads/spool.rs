@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::UploadOptions;
 use crate::durable_directory::DurableDirectory;
 use crate::off_workers;
+use crate::private_file::sync_parent;
 
 /// Name of the directory in the repo.
 pub(super) const DIRECTORY: &str = "uploads";
@@ -87,7 +88,6 @@ pub(super) struct Found {
 #[derive(Debug, Clone)]
 pub(super) struct Spool {
     directory: DurableDirectory,
-    /// Set once the directory is durable.
     /// Free bytes of the disk, set by tests.
     #[cfg(test)]
     pub(super) free: Arc<parking_lot::Mutex<Option<u64>>>,
@@ -170,11 +170,16 @@ impl Spool {
         remove(&self.part(id))
     }
 
-    /// Removes all files of an upload. The record is removed first: without it the upload does not exist, even if
-    /// removing the part fails.
+    /// Removes all files of an upload durably. The record is removed first: without it the upload does not exist, even
+    /// if removing the part fails.
     pub(super) fn remove(&self, id: &str) -> Result<()> {
-        remove(&self.record(id))?;
-        self.remove_part(id)
+        let record = self.record(id);
+        remove(&record)?;
+        let synced = match sync_parent(&record) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            synced => synced.map_err(|e| failed("cannot remove", &record, e)),
+        };
+        synced.and(self.remove_part(id))
     }
 
     /// Returns all uploads. Removes leftover files that belong to no upload. A record that cannot be read is kept and

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::path::Path;
 
-use ipfrs_core::{Cid, Error, ErrorKind, Result, cid_from_bytes, hash, new_cid};
+use ipfrs_core::{Cid, Error, ErrorKind, Result, as_v1, cid_from_bytes, hash, new_cid};
 use redb::{
     Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition,
     WriteTransaction,
@@ -270,7 +270,7 @@ fn lookup(table: &impl ReadableTable<&'static [u8], &'static [u8]>, key: &[u8]) 
 
 /// Returns the key of a CID: its binary CIDv1.
 fn key_of(cid: &Cid) -> Vec<u8> {
-    Cid::new_v1(cid.codec(), *cid.hash()).to_bytes()
+    as_v1(cid).to_bytes()
 }
 
 fn check_of(key: &[u8], mode: u8, version: u8, name: &[u8]) -> [u8; 8] {

@@ -5,16 +5,13 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{Attributes, EntryKind, ListedKind, ObjectKind};
 use ipfrs_rpc::types::{FileAttributes, FileStat};
 
-use super::path;
+use super::{is_of_content, path};
 use crate::error::RpcError;
 use crate::rpc::args::Args;
 use crate::rpc::attributes::{SYMLINK_MODE, file_attributes, go_mode};
 use crate::rpc::command_result::CommandResult;
 use crate::rpc::output;
 use crate::state::AppState;
-
-/// Prefixes of paths of content.
-const CONTENT: [&str; 4] = ["/ipfs/", "/ipns/", "ipfs://", "ipns://"];
 
 /// The `format` that Kubo's command line sends if the user gives none.
 const DEFAULT_FORMAT: &str = "<hash>\nSize: <size>\nCumulativeSize: <cumulsize>\nChildBlocks: <childs>\nType: <type>\n\
@@ -30,7 +27,7 @@ pub(in crate::rpc) async fn stat(State(state): State<AppState>, args: Args) -> C
         return Err(RpcError::Refused(Error::invalid(why)));
     }
     let argument = args.one_path("path")?;
-    let object = match CONTENT.iter().any(|prefix| argument.as_bytes().starts_with(prefix.as_bytes())) {
+    let object = match is_of_content(argument) {
         true => state.node.resolve(state.node.content_path(argument).await?).await?.whole()?,
         false => state.node.mutable_object(&path(argument)?).await?,
     };
