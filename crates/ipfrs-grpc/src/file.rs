@@ -28,8 +28,8 @@ const PAGE_ENTRIES: usize = 1_000;
 /// Maximum number of entries on a page.
 const MAX_PAGE_ENTRIES: usize = 10_000;
 
-/// Longest chunk of a file, in bytes.
-const MAX_CHUNK_BYTES: usize = 4 * 1024 * 1024;
+/// Longest chunk of a file or a tensor, in bytes.
+pub(crate) const MAX_CHUNK_BYTES: usize = 4 * 1024 * 1024;
 
 /// Implementation of the service for a node.
 #[derive(Debug, Clone)]

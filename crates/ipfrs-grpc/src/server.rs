@@ -37,7 +37,7 @@ use crate::call::{self, Calls, OwnListener};
 use crate::compression::Coder;
 use crate::dag::Dags;
 use crate::error;
-use crate::file::Files;
+use crate::file::{self, Files};
 use crate::health::Readiness;
 use crate::limits::Limits;
 use crate::metrics::GrpcMetrics;
@@ -68,7 +68,7 @@ const MESSAGE_ROOM_BYTES: usize = 4 * 1024;
 /// Maximum message size for a node. Its text form is larger than the block that is created from it.
 const MAX_NODE_BYTES: usize = 2 * MAX_BLOCK_BYTES + MESSAGE_ROOM_BYTES;
 /// Maximum message size for bytes of a file or a tensor.
-const MAX_CHUNK_BYTES: usize = 4 * 1024 * 1024 + MESSAGE_ROOM_BYTES;
+const MAX_CHUNK_MESSAGE_BYTES: usize = file::MAX_CHUNK_BYTES + MESSAGE_ROOM_BYTES;
 /// Allowance in a message for one CID as text. Most CIDs take half of it.
 const CID_ROOM_BYTES: usize = 128;
 
@@ -98,10 +98,10 @@ fn shortcuts(blocks: &Blocks, most: usize, dags: &Dags, files: &Files, tensors: 
     shortcuts.add("/ipfrs.block.v1.BlockService/BatchGetBlocks", most, answers!(blocks, batch_get_blocks));
     shortcuts.add_stream("/ipfrs.block.v1.BlockService/StreamBlocks", most, answers!(blocks, stream_blocks));
     shortcuts.add("/ipfrs.dag.v1.DagService/TraverseDag", MAX_NODE_BYTES, answers!(dags, traverse_dag));
-    shortcuts.add("/ipfrs.file.v1.FileService/GetFile", MAX_CHUNK_BYTES, answers!(files, get_file));
-    shortcuts.add("/ipfrs.tensor.v1.TensorService/GetTensor", MAX_CHUNK_BYTES, answers!(tensors, get_tensor));
+    shortcuts.add("/ipfrs.file.v1.FileService/GetFile", MAX_CHUNK_MESSAGE_BYTES, answers!(files, get_file));
+    shortcuts.add("/ipfrs.tensor.v1.TensorService/GetTensor", MAX_CHUNK_MESSAGE_BYTES, answers!(tensors, get_tensor));
     let stream_tensors = answers!(tensors, stream_tensors);
-    shortcuts.add("/ipfrs.tensor.v1.TensorService/StreamTensors", MAX_CHUNK_BYTES, stream_tensors);
+    shortcuts.add("/ipfrs.tensor.v1.TensorService/StreamTensors", MAX_CHUNK_MESSAGE_BYTES, stream_tensors);
     shortcuts
 }
 
@@ -151,8 +151,8 @@ impl Grpc {
         let routes = Routes::new(HealthServer::new(readiness))
             .add_service(BlockServiceServer::new(blocks).max_decoding_message_size(block_bytes))
             .add_service(DagServiceServer::new(dags).max_decoding_message_size(MAX_NODE_BYTES))
-            .add_service(FileServiceServer::new(files).max_decoding_message_size(MAX_CHUNK_BYTES))
-            .add_service(TensorServiceServer::new(tensors).max_decoding_message_size(MAX_CHUNK_BYTES))
+            .add_service(FileServiceServer::new(files).max_decoding_message_size(MAX_CHUNK_MESSAGE_BYTES))
+            .add_service(TensorServiceServer::new(tensors).max_decoding_message_size(MAX_CHUNK_MESSAGE_BYTES))
             .add_service(reflected().build_v1().map_err(broken)?)
             // Clients from before 2023 support only this version.
             .add_service(reflected().build_v1alpha().map_err(broken)?);
@@ -164,7 +164,7 @@ impl Grpc {
             shortcuts,
             ids: RequestIds::new(),
             upload_idle: limits.upload_idle,
-            max_message_bytes: block_bytes.max(MAX_NODE_BYTES).max(MAX_CHUNK_BYTES),
+            max_message_bytes: block_bytes.max(MAX_NODE_BYTES).max(MAX_CHUNK_MESSAGE_BYTES),
             coder: Coder::new(limits.compression),
         });
         let (most, per_client) = limits.calls;

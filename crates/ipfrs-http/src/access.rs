@@ -83,8 +83,8 @@ const SECRET_ARGUMENTS: [&str; 2] = ["/api/v0/config", "/api/v0/pin/remote/servi
 /// Maximum length of a target in the audit log, in bytes.
 const MAX_TARGET_BYTES: usize = 512;
 
-/// Returns what a request is about: its method and path, and the arguments of an RPC command. Other parameters may be long or
-/// secret.
+/// Returns what a request is about: its method and path, and the arguments of an RPC command. Other parameters may be
+/// long or secret.
 fn target(request: &axum::extract::Request) -> String {
     let path = request.uri().path();
     let most = if SECRET_ARGUMENTS.contains(&path.trim_end_matches('/')) { 1 } else { usize::MAX };

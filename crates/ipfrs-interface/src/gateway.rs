@@ -247,10 +247,7 @@ impl Gateway {
         if !others.is_empty() {
             // Logged before a new level may hide it.
             let sections = others.join(", ");
-            tracing::warn!(
-                sections,
-                "log.level and rate_limit are reloaded; these sections differ, and need a restart"
-            );
+            tracing::warn!(sections, "these sections of the configuration differ, and need a restart");
         }
         config.log.apply_level()?;
         self.rules.rate_limits.set(&config.rate_limit)?;

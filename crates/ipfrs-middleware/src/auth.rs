@@ -78,7 +78,7 @@ enum Mode {
 #[derive(Debug)]
 struct Checks {
     config: AuthConfig,
-    jwt: Option<JwtVerifier>,
+    jwt: Option<Arc<JwtVerifier>>,
     rpc_users: RpcUsers,
     sessions: Sessions,
     attempts: Attempts,
@@ -129,7 +129,7 @@ impl Auth {
         }
         keys.load().await?;
         let checks = Checks {
-            jwt: JwtVerifier::open(config).await?,
+            jwt: JwtVerifier::open(config).await?.map(Arc::new),
             rpc_users: RpcUsers::new(&config.rpc)?,
             sessions: Sessions::new(config.session(), metrics.sessions_active.clone()),
             attempts: Attempts::new(config.max_failures_per_minute),
@@ -183,7 +183,7 @@ impl Auth {
             return Ok(Caller::anonymous());
         }
         let identified = match Credential::read(headers, proof) {
-            Ok(Some(credential)) => self.identify(checks, credential, client).await.map(Caller::new),
+            Ok(Some(credential)) => self.identify(checks, &credential, client).await.map(Caller::new),
             Ok(None) => match certified.filter(|_| certificate::is_proof(headers, proof, need)) {
                 Some(principal) => checks.certified(principal).map(Caller::new),
                 None => Ok(Caller::anonymous()),
@@ -208,7 +208,7 @@ impl Auth {
     pub async fn identify_token(&self, token: &str, client: Client) -> Result<Caller> {
         match &self.0.mode {
             Mode::On(checks) => {
-                let caller = Caller::new(self.identify(checks, Credential::token(token), client).await?);
+                let caller = Caller::new(self.identify(checks, &Credential::token(token), client).await?);
                 caller.require_no_roots()?;
                 Ok(caller)
             }
@@ -216,58 +216,28 @@ impl Auth {
         }
     }
 
-    async fn identify(&self, checks: &Checks, credential: Credential, client: Client) -> Result<Arc<Principal>> {
+    async fn identify(&self, checks: &Checks, credential: &Credential, client: Client) -> Result<Arc<Principal>> {
         let now = std::time::SystemTime::now();
-        let (method, found) = match &credential {
+        let (method, found) = match credential {
             Credential::Session(cookie) => (Method::Session, checks.sessions.find(cookie, &self.0.keys, now)),
             Credential::Token(_) | Credential::Basic { .. } if keys::is_key(credential.as_token()) => {
                 let token = credential.as_token();
                 let local = checks.local.as_ref().and_then(|local| local.principal(token));
                 (Method::Key, local.map_or_else(|| self.0.keys.find(token, now), Ok))
             }
-            // The keys of the issuer may have to be read for it. A client that leaves meanwhile must neither keep its
-            // failure from being counted nor stop the reading.
-            _ if checks.jwt.is_some() => {
-                let this = self.clone();
-                let verified = tokio::spawn(async move {
-                    let Mode::On(checks) = &this.0.mode else { return Err(not_enabled()) };
-                    this.identify_by_token(checks, &credential, client).await
-                });
-                let stopped = |e| Error::internal("the verification of a token stopped").with_source(e);
-                return verified.await.map_err(stopped)?;
+            Credential::Token(_) | Credential::Basic { .. } => {
+                // Signatures cost a hundred times as much as a look at the keys, and passwords can be guessed.
+                if let Err(wait) = checks.attempts.check(client) {
+                    checks.metrics.count(Method::Jwt, Outcome::Limited);
+                    return Err(failure::too_many_attempts(wait));
+                }
+                match (checks.rpc_users.find(credential), &checks.jwt) {
+                    (Some(principal), _) => (Method::Rpc, Ok(principal)),
+                    (None, Some(jwt)) => (Method::Jwt, jwt.verify(credential.as_token()).await),
+                    (None, None) => (Method::Unknown, Err(Outcome::Unknown)),
+                }
             }
-            _ => return self.identify_by_token(checks, &credential, client).await,
         };
-        Self::counted(checks, client, method, found)
-    }
-
-    /// Returns the caller with a credential that is neither an API key nor a session.
-    async fn identify_by_token(
-        &self,
-        checks: &Checks,
-        credential: &Credential,
-        client: Client,
-    ) -> Result<Arc<Principal>> {
-        // Signatures cost a hundred times as much as a look at the keys, and passwords can be guessed.
-        if let Err(wait) = checks.attempts.check(client) {
-            checks.metrics.count(Method::Jwt, Outcome::Limited);
-            return Err(failure::too_many_attempts(wait));
-        }
-        let (method, found) = match (checks.rpc_users.find(credential), &checks.jwt) {
-            (Some(principal), _) => (Method::Rpc, Ok(principal)),
-            (None, Some(jwt)) => (Method::Jwt, jwt.verify(credential.as_token()).await),
-            (None, None) => (Method::Unknown, Err(Outcome::Unknown)),
-        };
-        Self::counted(checks, client, method, found)
-    }
-
-    /// Counts an attempt and returns its outcome.
-    fn counted(
-        checks: &Checks,
-        client: Client,
-        method: Method,
-        found: Result<Arc<Principal>, Outcome>,
-    ) -> Result<Arc<Principal>> {
         match found {
             Ok(principal) => {
                 checks.metrics.count(method, Outcome::Accepted);

@@ -206,7 +206,7 @@ impl Node {
         if let Some(heir) = heir {
             return requests.directory.write(&heir).await;
         }
-        match self.unpin_for_request(&[(*cid).into()], true).await {
+        match self.unpin_for_request(&[*cid], true).await {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
             _ => Ok(()),
         }

@@ -293,6 +293,9 @@ async fn cached_responses_are_separate_per_host() {
     ] {
         assert_eq!(status(&gateway, host, &path).await, expected, "{host}");
     }
+    let mut wire = Wire::connect(&gateway).await;
+    wire.send(format!("GET {path} HTTP/1.1\r\nHost: trustless.example\r\n\r\n")).await;
+    assert_eq!(wire.answer().await.status, 400, "no Accept");
 }
 
 #[tokio::test]

@@ -86,7 +86,7 @@ fn changes_are_audited_and_tokens_are_never_logged() {
     assert_eq!((field("what"), field("status")), ("/api/v0/add".into(), "200".into()), "{added}");
     assert!(added["timestamp"].is_string() && field("client") == "127.0.0.1", "{added}");
     let refused = daemon.wait_for_log("\"audit\"");
-    assert!(refused.contains("/api/v0/pin/rm") && refused.contains("forbidden"), "{refused}");
+    assert!(refused.contains("POST /api/v0/pin/rm") && refused.contains("forbidden"), "{refused}");
     assert!(refused.contains(&format!("key:{id}")), "{refused}");
     daemon.signal(Signal::TERM);
     let (code, log) = daemon.wait();

@@ -18,6 +18,7 @@ use parking_lot::RwLock;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::config::AuthConfig;
 use super::metrics::Outcome;
@@ -57,7 +58,7 @@ pub(super) struct JwtVerifier {
     audience: String,
     keys: RwLock<KeySet>,
     /// One reading at a time; the end of the last one.
-    reading: Mutex<Option<Instant>>,
+    reading: Arc<Mutex<Option<Instant>>>,
 }
 
 impl fmt::Debug for JwtVerifier {
@@ -114,7 +115,7 @@ impl JwtVerifier {
             issuer: config.jwt_issuer.clone(),
             audience: config.jwt_audience.clone(),
             keys: RwLock::default(),
-            reading: Mutex::default(),
+            reading: Arc::default(),
         };
         match this.read().await {
             Err(error) if !is_url => return Err(error),
@@ -127,7 +128,7 @@ impl JwtVerifier {
     }
 
     /// Returns the principal of a token.
-    pub(super) async fn verify(&self, token: &str) -> std::result::Result<Arc<Principal>, Outcome> {
+    pub(super) async fn verify(self: &Arc<Self>, token: &str) -> std::result::Result<Arc<Principal>, Outcome> {
         let header = (token.len() <= MAX_TOKEN_BYTES).then(|| decode_header(token).ok()).flatten();
         // A token that names critical extensions must be refused, because this program knows none (RFC 7515, 4.1.11).
         let header = header.filter(|_| !has_critical(token)).ok_or(Outcome::Malformed)?;
@@ -168,8 +169,7 @@ impl JwtVerifier {
     }
 
     fn principal(&self, claims: &Map<String, Value>) -> Option<Principal> {
-        // Changes by callers without a name could not be attributed.
-        let subject = claims.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty())?;
+        let subject = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
         let seconds = claims.get("exp").and_then(Value::as_f64).filter(|seconds| *seconds >= 0.0)?;
         let expires = Duration::try_from_secs_f64(seconds).ok().and_then(|time| UNIX_EPOCH.checked_add(time))?;
         let roots: Option<Vec<Cid>> = match claims.get("roots") {
@@ -198,14 +198,14 @@ impl JwtVerifier {
     }
 
     /// Reads the keys again, unless another request has just done so.
-    async fn read_again(&self, kid: &str, max_age: Duration) {
+    async fn read_again(self: &Arc<Self>, kid: &str, max_age: Duration) {
         let (age, is_known) = self.state(kid);
         // A source that does not respond delays tokens with known keys one by one. Others wait for the reading that is
         // in progress, which may bring their key, and do not begin another one.
-        let mut last = match self.reading.try_lock() {
+        let mut last = match Arc::clone(&self.reading).try_lock_owned() {
             Ok(last) => last,
             Err(_) if is_known && age.is_some_and(|age| age <= MAX_AGE) => return,
-            Err(_) => self.reading.lock().await,
+            Err(_) => Arc::clone(&self.reading).lock_owned().await,
         };
         let (age, is_known) = self.state(kid);
         // A source that does not respond must not delay every token whose key is known.
@@ -213,10 +213,15 @@ impl JwtVerifier {
         if age.is_some_and(|age| age <= max_age) && is_known || last.is_some_and(|last| last.elapsed() < pause) {
             return;
         }
-        if let Err(error) = self.read().await {
-            tracing::warn!(%error, "the keys of the issuer of tokens could not be read again");
-        }
-        *last = Some(Instant::now());
+        let this = Arc::clone(self);
+        let reading = async move {
+            if let Err(error) = this.read().await {
+                tracing::warn!(%error, "the keys of the issuer of tokens could not be read again");
+            }
+            *last = Some(Instant::now());
+        };
+        // Completed even if the client leaves: otherwise the next one would begin another.
+        drop(tokio::spawn(reading.in_current_span()).await);
     }
 
     pub(super) async fn read(&self) -> Result<()> {
@@ -391,9 +396,9 @@ mod tests {
             issuer: "issuer".to_owned(),
             audience: "ipfrs".to_owned(),
             keys: RwLock::new(KeySet { keys: parse(&set, allows_secrets).unwrap().keys, read: Some(Instant::now()) }),
-            reading: Mutex::new(Some(Instant::now())),
+            reading: Arc::new(Mutex::new(Some(Instant::now()))),
         };
-        let (of_file, of_url) = (verifier(true), verifier(false));
+        let (of_file, of_url) = (Arc::new(verifier(true)), Arc::new(verifier(false)));
         let claims = json!({ "iss": "issuer", "aud": "ipfrs", "sub": "s", "exp": 4_000_000_000_u64, "scope": "pin" });
         for (algorithm, signer, used) in &signers {
             let token = |kid: &Algorithm| {

@@ -172,7 +172,6 @@ impl OpenTree<'_> {
 
     /// Releases the tree after a change, which [`Node::end_change`] completes.
     pub(super) fn changed(mut self, flushes: bool) -> Changed {
-        self.guard.tree.as_mut().map(Tree::end_operation);
         self.guard.unflushed += u64::from(!flushes);
         let version = self.guard.tree.as_ref().map_or(0, |tree| tree.flushed().1);
         Changed { flushes, version, undone: self.guard.undone, flushed: None }
@@ -188,9 +187,6 @@ impl OpenTree<'_> {
 impl Drop for OpenTree<'_> {
     fn drop(&mut self) {
         self.unstored.extend(self.staging.take());
-        // A change that failed halfway, or whose caller left, is like one without a flush.
-        let is_halfway = self.guard.tree.as_mut().is_some_and(Tree::end_operation);
-        self.guard.unflushed += u64::from(is_halfway);
     }
 }
 

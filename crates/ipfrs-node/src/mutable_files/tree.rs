@@ -24,8 +24,6 @@ pub(super) struct Tree {
     unflushed: u64,
     /// Maximum of it; 0 for no limit.
     max_unflushed: u64,
-    /// Whether an operation has begun to change the tree and has not ended.
-    is_changing: bool,
 }
 
 /// Node at a path.
@@ -48,7 +46,7 @@ impl Tree {
             root.set_format(format);
         }
         let flushed = root.commit(staging)?;
-        Ok(Self { root: Directory::new(root), flushed, version, unflushed: 0, max_unflushed, is_changing: false })
+        Ok(Self { root: Directory::new(root), flushed, version, unflushed: 0, max_unflushed })
     }
 
     /// Returns the root of the last flush and its number.
@@ -56,13 +54,12 @@ impl Tree {
         (self.flushed, self.version)
     }
 
-    /// Counts an operation, which begins to change the tree.
+    /// Counts an operation.
     ///
     /// # Errors
     /// If too many operations were not flushed. They use memory.
     pub(super) fn count(&mut self, flushes: bool) -> Result<()> {
         if flushes {
-            self.is_changing = true;
             self.unflushed = 0;
             return Ok(());
         }
@@ -74,14 +71,8 @@ impl Tree {
                  (mutable_files.max_unflushed)"
             )));
         }
-        self.is_changing = true;
         self.unflushed += 1;
         Ok(())
-    }
-
-    /// Notes that the operation has ended. Returns whether one had begun.
-    pub(super) fn end_operation(&mut self) -> bool {
-        std::mem::take(&mut self.is_changing)
     }
 
     /// Returns the node at a path.

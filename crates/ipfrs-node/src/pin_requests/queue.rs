@@ -1,6 +1,6 @@
 //! The requests in memory, by the time of their creation.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use ipfrs_core::{Cid, Error, ErrorKind, Result, as_v1};
@@ -97,6 +97,35 @@ impl Queue {
         let heir = others.find(|record| as_v1(&record.cid) == as_v1(cid) && record.status != PinState::Failed)?;
         heir.made_pin = true;
         Some(heir.clone())
+    }
+
+    /// Notes that pins of some content, by its CIDv1, stay when requests for it are removed. Returns the requests that
+    /// change. Their states do not: they may be in work.
+    pub(super) fn disown(&mut self, theirs: &HashSet<Cid>) -> Vec<Record> {
+        if !theirs.iter().any(|content| self.concerned.contains_key(content)) {
+            return Vec::new();
+        }
+        let is_theirs = |cid: &Cid| theirs.contains(&as_v1(cid));
+        let mut changed = Vec::new();
+        for record in self.by_time.values_mut() {
+            if record.left_behind().any(|cid| is_theirs(&cid)) {
+                let old = record.clone();
+                record.made_pin &= !is_theirs(&record.cid);
+                record.replaces.retain(|replaced| !is_theirs(replaced));
+                changed.push((old, record.clone()));
+            }
+        }
+        for (old, new) in &changed {
+            self.count_content(new);
+            self.uncount_content(old);
+        }
+        changed.into_iter().map(|(_, new)| new).collect()
+    }
+
+    /// Returns the completed requests for some content, by its CIDv1.
+    pub(super) fn pinned(&self, content: &HashSet<Cid>) -> Vec<Record> {
+        let is_pinned = |record: &&Record| record.status == PinState::Pinned && content.contains(&as_v1(&record.cid));
+        self.by_time.values().filter(is_pinned).cloned().collect()
     }
 
     /// Replaces a request, unless it was removed. Returns whether it is there.

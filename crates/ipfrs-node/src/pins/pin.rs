@@ -57,14 +57,11 @@ pub(crate) async fn insert(node: &Node, new: Vec<Pin>, lease: &Lease) -> Result<
         return Ok(());
     }
     let node = node.clone();
-    under(lease, async move {
-        insert_all(&node, new.clone()).await?;
-        keep_from_requests(&node, new).await
-    })
-    .await
+    under(lease, async move { insert_for_good(&node, new).await }).await
 }
 
 /// Creates the pins of a pin request, as [`insert`] does.
+#[cfg(feature = "pinning")]
 pub(crate) async fn insert_for_request(node: &Node, new: Vec<Pin>, lease: &Lease) -> Result<()> {
     let node = node.clone();
     under(lease, async move { insert_all(&node, new).await }).await
@@ -75,15 +72,24 @@ async fn insert_all(node: &Node, new: Vec<Pin>) -> Result<()> {
     changing(node, cids, node.inner.pins.insert_many(new)).await
 }
 
-/// Keeps pins that have just been created from being removed with a pin request that made them before.
-async fn keep_from_requests(node: &Node, new: Vec<Pin>) -> Result<()> {
+/// Creates pins that are not removed with a pin request that made them before.
+#[cfg(feature = "pinning")]
+async fn insert_for_good(node: &Node, new: Vec<Pin>) -> Result<()> {
     let requests = &node.inner.pin_requests;
     let cids: Vec<_> = new.iter().map(|pin| pin.cid).collect();
-    if !requests.concern(&cids) {
+    let is_concerned = requests.concern(&cids);
+    insert_all(node, new.clone()).await?;
+    // A request may have been added since.
+    if !is_concerned && !requests.concern(&cids) {
         return Ok(());
     }
     let _changing = requests.disown(&cids).await?;
     // A request that was removed meanwhile may have removed the pin.
+    insert_all(node, new).await
+}
+
+#[cfg(not(feature = "pinning"))]
+async fn insert_for_good(node: &Node, new: Vec<Pin>) -> Result<()> {
     insert_all(node, new).await
 }
 
@@ -170,21 +176,24 @@ impl Node {
     /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) names a CID that is pinned recursively when `recursive` is not
     /// set.
     pub async fn unpin(&self, paths: &[ContentPath], recursive: bool) -> Result<Vec<Cid>> {
-        let cids = self.unpin_for_request(paths, recursive).await?;
-        self.note_unpinned(&cids).await?;
-        Ok(cids)
-    }
-
-    /// Does what [`unpin`](Self::unpin) does for a pin request that ends.
-    pub(crate) async fn unpin_for_request(&self, paths: &[ContentPath], recursive: bool) -> Result<Vec<Cid>> {
         let cids = self.targets_of(paths).await?;
         let (node, removed) = (self.clone(), cids.clone());
         // Completed even if the caller is cancelled, so that those who watch learn of it.
         let removal = tokio::spawn(async move {
-            changing(&node, removed.clone(), node.inner.pins.remove_many(removed, recursive)).await
+            node.unpin_for_request(&removed, recursive).await?;
+            #[cfg(feature = "pinning")]
+            if let Err(error) = node.note_unpinned(&removed).await {
+                tracing::error!(%error, "a pin request whose pin was removed cannot be written");
+            }
+            Ok(())
         });
         removal.await.unwrap_or_else(|e| Err(Error::internal("a task that unpins failed").with_source(e)))?;
         Ok(cids)
+    }
+
+    /// Removes pins, as [`unpin`](Self::unpin) does, for a pin request that ends.
+    pub(crate) async fn unpin_for_request(&self, cids: &[Cid], recursive: bool) -> Result<()> {
+        changing(self, cids.to_vec(), self.inner.pins.remove_many(cids.to_vec(), recursive)).await
     }
 
     /// Pins `to` recursively with the name of the recursive pin `from`. Unless `keep` is set, `from` is removed in
@@ -209,14 +218,18 @@ impl Node {
         self.require_below(&[to], Some(&from), |_| {}).await?;
         let node = self.clone();
         let replacement = async move {
-            changing(&node, vec![to, from], node.inner.pins.replace(&from, &to, keep)).await?;
-            let pin = Pin { cid: to, mode: PinMode::Recursive, name: String::new() };
-            keep_from_requests(&node, vec![pin]).await
+            let pins = &node.inner.pins;
+            changing(&node, vec![to, from], pins.replace(&from, &to, keep)).await?;
+            if let Some(pin) = pins.get(&to).await? {
+                insert_for_good(&node, vec![pin]).await?;
+            }
+            #[cfg(feature = "pinning")]
+            if !keep {
+                node.note_unpinned(&[from]).await?;
+            }
+            Ok(())
         };
         under(&lease, replacement).await?;
-        if !keep {
-            self.note_unpinned(&[from]).await?;
-        }
         Ok((from, to))
     }
 

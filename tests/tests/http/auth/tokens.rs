@@ -68,7 +68,6 @@ async fn tokens_are_verified_with_the_keys_of_their_issuer() {
         ("not yet valid", 401, claims(|claims| claims["nbf"] = json!(3_900_000_000_u64))),
         ("no expiry", 401, claims(|claims| drop(claims.as_object_mut().unwrap().remove("exp")))),
         ("list of issuers", 401, claims(|claims| claims["iss"] = json!(["https://issuer.example"]))),
-        ("no subject", 401, claims(|claims| drop(claims.as_object_mut().unwrap().remove("sub")))),
         ("other issuer", 401, claims(|claims| claims["iss"] = json!("https://other.example"))),
         ("no issuer", 401, claims(|claims| drop(claims.as_object_mut().unwrap().remove("iss")))),
         ("other audience", 401, claims(|claims| claims["aud"] = json!("other"))),
@@ -180,27 +179,19 @@ async fn valid_tokens_wait_for_the_keys_that_are_being_read() {
     assert_eq!(server.requests().len(), 2);
 }
 
-/// A client that leaves while the keys are being read has failed, and does not stop the reading.
+/// Otherwise, each forged token of a client that leaves would begin another reading.
 #[tokio::test]
-async fn attempts_of_clients_that_leave_count() {
+async fn keys_are_read_although_the_client_leaves() {
     let (go, gate) = watch::channel(false);
     let server = issuer((200, public_key_set("old")), public_key_set("new"), gate).await;
     let guarded = with_keys(server.url(), 1_000).await;
-    let reader = guarded.key(&["read"]).await;
     let forged = token("unknown", Algorithm::HS256, &claims(|_| {}));
-    for _ in 0..2 {
-        let client = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
-        let asked = client.get(guarded.gateway.url("/metrics")).bearer_auth(&forged).send();
-        tokio::select! {
-            _ = asked => panic!("the keys cannot be there"),
-            () = server.until_requests(2) => {}
-        }
+    let client = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+    tokio::select! {
+        _ = client.get(guarded.gateway.url("/metrics")).bearer_auth(&forged).send() => panic!("the keys cannot be there"),
+        () = server.until_requests(2) => {}
     }
     go.send(true).unwrap();
-    let counted = "ipfrs_auth_attempts_total{method=\"jwt\",result=\"unknown\"} ";
-    while !guarded.get("/metrics", &reader).await.text().await.unwrap().contains(counted) {
-        tokio::task::yield_now().await;
-    }
     assert_eq!(guarded.get("/metrics", &signed("new")).await.status(), 200);
     assert_eq!(server.requests().len(), 2);
 }
