@@ -52,7 +52,7 @@ struct Load {
     errors: Series,
 }
 
-/// What one client saw.
+/// Responses and failures of one client.
 #[derive(Default)]
 struct Seen {
     latencies: Latencies,
@@ -147,7 +147,7 @@ struct Target {
     file_bytes: u64,
 }
 
-/// Returns what the clients saw within `time`, and what a health check and a slow download beside them saw.
+/// Sends requests for `time`. Returns the results of all clients, of the health checks and of a slow download.
 async fn load(target: &Target, clients: usize, time: Duration) -> (Seen, Seen, Seen) {
     let end = Instant::now() + time;
     let download = tokio::spawn(download(target.clone(), end));

@@ -56,8 +56,6 @@ pub(super) async fn respond(state: &AppState, request: &GatewayRequest<'_>, head
     response.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
     if request.is_negotiated || car_request.is_negotiated {
         response.set(CONTENT_LOCATION, url_header(&location(request, dups)));
-    } else {
-        response.locate(request);
     }
     if let Some(settled) = response.settled(headers, None) {
         return Ok(settled);

@@ -75,17 +75,13 @@ impl ContentResponse {
         }
     }
 
-    /// Sets `Content-Location` to a URL that selects the format without `Accept`, if `Accept` chose the format or names
-    /// another one.
+    /// Sets `Content-Location` to a URL that selects the format without `Accept`, if `Accept` chose the format.
     pub(super) fn locate(&mut self, request: &GatewayRequest<'_>) {
-        let query = request.query.unwrap_or_default();
-        let query = match (request.is_negotiated, request.is_overruled) {
-            (true, _) if query.is_empty() => format!("format={}", request.format.name()),
-            (true, _) => format!("{query}&format={}", request.format.name()),
-            (false, true) => query.to_owned(),
-            (false, false) => return,
-        };
-        self.set(CONTENT_LOCATION, url_header(&format!("{}?{query}", request.raw_path)));
+        if request.is_negotiated {
+            let query = request.query.map(|query| format!("{query}&")).unwrap_or_default();
+            let location = format!("{}?{query}format={}", request.raw_path, request.format.name());
+            self.set(CONTENT_LOCATION, url_header(&location));
+        }
     }
 
     /// Returns the final response if the request's conditions decide it without content (RFC 9110, 13.2.2). `length`

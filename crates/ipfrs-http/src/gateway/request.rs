@@ -25,8 +25,6 @@ pub(super) struct Wanted {
     pub(super) format: Format,
     /// Whether `Accept` selected another format than the default.
     pub(super) is_negotiated: bool,
-    /// Whether `Accept` names another format than `?format=`, which counts.
-    pub(super) is_overruled: bool,
     /// `?filename=`.
     pub(super) filename: Option<String>,
     /// `?download=true`.
@@ -52,11 +50,9 @@ impl Wanted {
             }
         }
         let (download, is_go_get) = (download.unwrap_or_default(), is_go_get.unwrap_or_default());
-        let accepted = format_by_accept(&parts.headers);
-        let format = by_query.unwrap_or(accepted);
+        let format = by_query.unwrap_or_else(|| format_by_accept(&parts.headers));
         let is_negotiated = by_query.is_none() && format != Format::Deserialised;
-        let is_overruled = accepted != Format::Deserialised && accepted != format;
-        Ok(Self { format, is_negotiated, is_overruled, filename, download, is_go_get })
+        Ok(Self { format, is_negotiated, filename, download, is_go_get })
     }
 }
 
@@ -85,8 +81,6 @@ pub(super) struct GatewayRequest<'a> {
     pub(super) format: Format,
     /// Whether `Accept` selected another format than the default.
     pub(super) is_negotiated: bool,
-    /// Whether `Accept` names another format than `?format=`, which counts.
-    pub(super) is_overruled: bool,
     /// `?filename=`.
     pub(super) filename: Option<String>,
     /// `?download=true`.
@@ -123,7 +117,6 @@ impl<'a> GatewayRequest<'a> {
             ends_with_slash: raw_path.ends_with('/'),
             format: wanted.format,
             is_negotiated: wanted.is_negotiated,
-            is_overruled: wanted.is_overruled,
             filename: wanted.filename,
             download: wanted.download,
             is_go_get: wanted.is_go_get,
