@@ -1,5 +1,6 @@
 //! The import pipeline with slow and failing sinks and sources.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use futures::{StreamExt, stream};
 use ipfrs_core::{Block, Error, ErrorKind, Result};
 use ipfrs_unixfs::{Attributes, BlockSink, ImportOptions, Importer};
 use tokio::sync::{Semaphore, oneshot};
+use tokio::task::yield_now;
 
 use crate::harness::{Memory, import, random_bytes};
 
@@ -49,7 +51,21 @@ async fn import_with_stalled_sink_stays_within_memory_bound() {
     let piece = random_bytes(MIB / 4);
     let mut read = 0;
     let endless = stream::repeat_with(|| Ok(piece.clone()));
-    assert!(until_idle(importer.file(endless, Attributes::default(), &mut |bytes| read = bytes)).await.is_none());
+    {
+        let mut progress = |bytes| read = bytes;
+        let mut file = pin!(importer.file(endless, Attributes::default(), &mut progress));
+        // Threads that hash are not part of the runtime, which may be idle before they are.
+        let full = async {
+            while sink.batches.load(Ordering::SeqCst) < 4 {
+                yield_now().await;
+            }
+        };
+        tokio::select! {
+            ended = &mut file => panic!("{ended:?}"),
+            () = full => {}
+        }
+        assert!(until_idle(file).await.is_none());
+    }
     let cores = ipfrs_core::cores();
     assert!(read <= ((cores + 6) * 4 * MIB) as u64, "{read} bytes were read");
     assert_eq!(sink.batches.load(Ordering::SeqCst), 4);
