@@ -316,10 +316,7 @@ fn bounded(left: u64, max_bytes: usize) -> usize {
 }
 
 /// Returns the status and the length of the body, or `None` for the length if the body is chunked.
-///
-/// # Errors
-/// Returns an error if the head is not one of HTTP/1.1 with a length or chunks.
-pub fn parse_head(head: &str) -> Result<(u16, Option<u64>)> {
+pub(crate) fn parse_head(head: &str) -> Result<(u16, Option<u64>)> {
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
     let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)).and_then(|code| code.parse().ok());

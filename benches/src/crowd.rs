@@ -140,8 +140,29 @@ async fn hold_one(mut stream: TcpStream, request: Arc<[u8]>, length: u64, first:
     served
 }
 
-/// Sends one request and reads its response, which must have a Content-Length.
+/// Sends one request, whose response has status 200 and `length` bytes.
 async fn exchange(stream: &mut TcpStream, request: &[u8], length: u64, buffer: &mut [u8]) -> Result<()> {
+    let Answered { head, status, length: received } = send_and_receive(stream, request, buffer).await?;
+    ensure!(status == 200 && received == length, "unexpected response: {head}");
+    Ok(())
+}
+
+/// A response whose body was dropped.
+#[derive(Debug)]
+pub struct Answered {
+    /// Head without its last line break.
+    pub head: String,
+    /// Status code.
+    pub status: u16,
+    /// Length of the body, in bytes.
+    pub length: u64,
+}
+
+/// Sends one request and reads its response, which must have a Content-Length, through `buffer`.
+///
+/// # Errors
+/// Returns an error if the connection ends, or if the response is not one of HTTP/1.1 with a length.
+pub async fn send_and_receive(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> Result<Answered> {
     stream.write_all(request).await.context("the request could not be sent")?;
     let mut held = 0;
     let end = loop {
@@ -153,9 +174,9 @@ async fn exchange(stream: &mut TcpStream, request: &[u8], length: u64, buffer: &
             break at;
         }
     };
-    let head = std::str::from_utf8(&buffer[..end]).context("the head is not text")?;
-    let (status, bytes) = parse_head(head)?;
-    ensure!(status == 200 && bytes == Some(length), "unexpected response: {head}");
+    let head = std::str::from_utf8(&buffer[..end]).context("the head is not text")?.to_owned();
+    let (status, length) = parse_head(&head)?;
+    let length = length.with_context(|| format!("the response has no length: {head}"))?;
     let mut left =
         length.checked_sub((held - end - 4) as u64).context("the response is longer than its Content-Length")?;
     while left > 0 {
@@ -164,7 +185,7 @@ async fn exchange(stream: &mut TcpStream, request: &[u8], length: u64, buffer: &
             received => left = left.checked_sub(received).context("the response is longer than its Content-Length")?,
         }
     }
-    Ok(())
+    Ok(Answered { head, status, length })
 }
 
 #[cfg(test)]

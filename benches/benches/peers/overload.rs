@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use ipfrs_benches::{
-    Bound, Client, GatewayProcess, Goal, Latencies, Offsets, Profile, Series, Settings, Table, add_file, get,
-    get_range, parse_head,
+    Answered, Bound, Client, GatewayProcess, Goal, Latencies, Offsets, Profile, Series, Settings, Table, add_file, get,
+    get_range, send_and_receive,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -242,32 +242,14 @@ async fn connect(server: SocketAddr, number: usize) -> Result<TcpStream> {
 
 /// Sends a request and reads the response. Returns how long to wait if it was refused.
 async fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> Result<Option<Duration>> {
-    stream.write_all(request).await?;
-    let mut held = 0;
-    let end = loop {
-        let received = stream.read(&mut buffer[held..]).await?;
-        ensure!(received > 0, "the connection ended");
-        held += received;
-        if let Some(at) = buffer[..held].windows(4).position(|window| window == b"\r\n\r\n") {
-            break at;
-        }
-    };
-    let head = std::str::from_utf8(&buffer[..end]).context("the head is not text")?;
-    let (status, length) = parse_head(head)?;
-    let wait = match status {
-        200 | 206 => None,
+    let Answered { head, status, .. } = send_and_receive(stream, request, buffer).await?;
+    match status {
+        200 | 206 => Ok(None),
         429 | 503 => {
             let seconds =
                 head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("retry-after: ")?.parse().ok());
-            Some(Duration::from_secs(seconds.context("a refusal does not say when to come back")?))
+            Ok(Some(Duration::from_secs(seconds.context("a refusal does not say when to come back")?)))
         }
         _ => bail!("unexpected response: {head}"),
-    };
-    let mut left = length.context("the response has no length")?.saturating_sub((held - end - 4) as u64);
-    while left > 0 {
-        let received = stream.read(buffer).await?;
-        ensure!(received > 0, "the connection ended in the middle of a response");
-        left = left.saturating_sub(received as u64);
     }
-    Ok(wait)
 }
