@@ -229,12 +229,12 @@ impl Gateway {
 
     /// Applies the level of the log, the rate limits and the certificates of `config`, and reads the files of
     /// certificates and the keys of the issuer of tokens again.
-    /// Logs and returns the other sections that differ, which need a restart.
+    /// Logs which other sections differ: these need a restart.
     ///
     /// # Errors
     /// `config` is out of range, and nothing has changed; or keys or certificates cannot be read, and the old ones stay
     /// in use.
-    pub async fn reload(&mut self, config: &Config) -> Result<Vec<&'static str>> {
+    pub async fn reload(&mut self, config: &Config) -> Result<()> {
         config.validate()?;
         let tls = self.tls.as_ref().filter(|_| !self.config.tls.needs_restart(&config.tls));
         let mut next = self.config.clone();
@@ -258,7 +258,7 @@ impl Gateway {
             tls.reload(&config.tls).await?;
             self.config.tls = next.tls;
         }
-        Ok(others)
+        Ok(())
     }
 
     /// Requests a shutdown. No further connections are accepted, and running transfers have

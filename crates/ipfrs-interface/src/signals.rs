@@ -47,7 +47,7 @@ async fn reload(gateway: &mut Gateway, read: impl Fn() -> Result<Config>) {
         Err(error) => Err(error),
     };
     match reloaded {
-        Ok(_) => tracing::info!("reloaded the configuration"),
+        Ok(()) => tracing::info!("reloaded the configuration"),
         Err(error) => tracing::error!(%error, "the configuration was not reloaded"),
     }
 }

@@ -188,10 +188,5 @@ async fn mismatch(requested: Format, object: &Object) -> Result<Response> {
             return Err(error);
         }
     }
-    Ok(not_acceptable(&block::mismatch(requested.name(), object)))
-}
-
-/// Returns a 406 response for content that is not available in the requested form.
-fn not_acceptable(why: &str) -> Response {
-    refused(StatusCode::NOT_ACCEPTABLE, why.to_owned())
+    Ok(refused(StatusCode::NOT_ACCEPTABLE, block::mismatch(requested.name(), object)))
 }

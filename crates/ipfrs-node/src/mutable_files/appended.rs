@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
-use ipfrs_unixfs::{BlockSink, BlockSource, FileEdit, NewLink};
+use ipfrs_unixfs::{BlockSink, BlockSource, FileEdit, NewLink, Staging};
 
 use super::directory::CachedFile;
 use super::path::MutablePath;
-use super::tree::{Target, does_not_exist, is_absent};
+use super::tree::{Target, Tree, does_not_exist, is_absent};
 use super::write::not_a_file;
-use crate::Node;
 use crate::gc::Lease;
+use crate::{LinkName, Node};
 
 /// A file as its writer left it.
 #[derive(Debug, Clone, Copy)]
@@ -71,12 +71,7 @@ impl Node {
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.parts()?;
         blocks.into_iter().for_each(|block| staging.insert(block));
-        match tree.find(staging, names).await {
-            Ok(Target::File(current)) if current.link == file.0.link => current.link = link,
-            Ok(_) => return Err(changed()),
-            Err(e) if is_absent(&e) => return Err(changed()),
-            Err(e) => return Err(e),
-        }
+        unchanged(tree, staging, names, file).await?.link = link;
         tree.update_above(staging, names, link).await?;
         tree.limit_cache(staging).await?;
         self.end_change(open.changed(true)).await?;
@@ -91,12 +86,7 @@ impl Node {
     pub(crate) async fn check_appended(&self, path: &MutablePath, file: &AppendedFile) -> Result<()> {
         let mut open = self.open_tree().await?;
         let (tree, staging) = open.parts()?;
-        match tree.find(staging, path.names()).await {
-            Ok(Target::File(current)) if current.link == file.0.link => Ok(()),
-            Ok(_) => Err(changed()),
-            Err(e) if is_absent(&e) => Err(changed()),
-            Err(e) => Err(e),
-        }
+        unchanged(tree, staging, path.names(), file).await.map(drop)
     }
 
     /// Returns the source for edits of such files.
@@ -115,7 +105,16 @@ impl Node {
     }
 }
 
-/// Returns the error for a file that another writer has replaced or removed.
-fn changed() -> Error {
-    Error::new(ErrorKind::Conflict, "the mutable file was replaced or removed while it was written")
+/// Returns the file at a path, which must still be as its writer left it.
+async fn unchanged<'a>(
+    tree: &'a mut Tree,
+    staging: &Staging,
+    names: &[LinkName],
+    file: &AppendedFile,
+) -> Result<&'a mut CachedFile> {
+    match tree.find(staging, names).await {
+        Ok(Target::File(current)) if current.link == file.0.link => Ok(current),
+        Err(e) if !is_absent(&e) => Err(e),
+        _ => Err(Error::new(ErrorKind::Conflict, "the mutable file was replaced or removed while it was written")),
+    }
 }

@@ -1,6 +1,6 @@
 //! Pins of requested content that others make and remove.
 
-use ipfrs_core::{Cid, Result, as_v1};
+use ipfrs_core::{Cid, Result};
 use ipfrs_rpc::types::PinState;
 use tokio::sync::MutexGuard;
 
@@ -17,7 +17,7 @@ impl PinRequests {
     /// No request is removed while the result exists.
     pub(crate) async fn disown(&self, cids: &[Cid]) -> Result<MutexGuard<'_, ()>> {
         let changing = self.changing.lock().await;
-        let changed = self.queue.lock().disown(&cids.iter().map(as_v1).collect());
+        let changed = self.queue.lock().disown(cids);
         for record in changed {
             self.directory.write(&record).await?;
         }
@@ -34,7 +34,7 @@ impl Node {
             return Ok(());
         }
         let _changing = requests.changing.lock().await;
-        let pinned = requests.queue.lock().pinned(&cids.iter().map(as_v1).collect());
+        let pinned = requests.queue.lock().pinned(cids);
         for mut record in pinned {
             let pin = self.inner.pins.get(&record.cid).await?;
             if pin.is_none_or(|pin| pin.mode != PinMode::Recursive) {

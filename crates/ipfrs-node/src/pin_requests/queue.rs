@@ -99,12 +99,13 @@ impl Queue {
         Some(heir.clone())
     }
 
-    /// Notes that pins of some content, by its CIDv1, stay when requests for it are removed. Returns the requests that
-    /// change. Their states do not: they may be in work.
-    pub(super) fn disown(&mut self, theirs: &HashSet<Cid>) -> Vec<Record> {
-        if !theirs.iter().any(|content| self.concerned.contains_key(content)) {
+    /// Notes that pins of `cids` stay when requests for them are removed. Returns the requests that change. Their states
+    /// do not: they may be in work.
+    pub(super) fn disown(&mut self, cids: &[Cid]) -> Vec<Record> {
+        if !self.concerns(cids) {
             return Vec::new();
         }
+        let theirs: HashSet<_> = cids.iter().map(as_v1).collect();
         let is_theirs = |cid: &Cid| theirs.contains(&as_v1(cid));
         let mut changed = Vec::new();
         for record in self.by_time.values_mut() {
@@ -122,8 +123,12 @@ impl Queue {
         changed.into_iter().map(|(_, new)| new).collect()
     }
 
-    /// Returns the completed requests for some content, by its CIDv1.
-    pub(super) fn pinned(&self, content: &HashSet<Cid>) -> Vec<Record> {
+    /// Returns the completed requests for `cids`.
+    pub(super) fn pinned(&self, cids: &[Cid]) -> Vec<Record> {
+        if !self.concerns(cids) {
+            return Vec::new();
+        }
+        let content: HashSet<_> = cids.iter().map(as_v1).collect();
         let is_pinned = |record: &&Record| record.status == PinState::Pinned && content.contains(&as_v1(&record.cid));
         self.by_time.values().filter(is_pinned).cloned().collect()
     }
@@ -253,6 +258,24 @@ mod tests {
         assert!(queue.find(Some("b"), "a-0").is_err());
         queue.remove(0).unwrap();
         assert!(queue.find(Some("a"), "a-0").is_err());
+    }
+
+    #[test]
+    fn requests_concern_their_content_and_what_they_replace() {
+        let [own, replaced] = ["bafkqaaa", "bafkqaaik"].map(|text| ipfrs_core::parse_cid(text).unwrap());
+        let mut queue = Queue::of(vec![Record { made_pin: true, replaces: vec![replaced], ..record("a", 0) }]);
+        queue.start_next(Instant::now()).unwrap();
+        assert!(queue.concerns(&[own]) && queue.concerns(&[replaced]));
+        let changed = queue.disown(&[replaced]);
+        assert!(changed[0].made_pin && changed[0].replaces.is_empty() && changed[0].status == PinState::Pinning);
+        assert!(queue.concerns(&[own]) && !queue.concerns(&[replaced]));
+        assert!(!queue.disown(&[own])[0].made_pin);
+        assert_eq!((queue.disown(&[own]), queue.pinned(&[own])), (Vec::new(), Vec::new()));
+        let pinned = Record { status: PinState::Pinned, ..queue.by_time[&0].clone() };
+        assert!(queue.update(pinned.clone()));
+        assert_eq!(queue.pinned(&[own]), [pinned]);
+        queue.remove(0).unwrap();
+        assert!(!queue.concerns(&[own]) && queue.concerned.is_empty());
     }
 
     #[test]
