@@ -53,7 +53,7 @@ impl FileService for Files {
         let content = payload::content(inbound, |message| match message.part {
             Some(Part::Chunk(bytes)) if bytes.len() > MAX_CHUNK_BYTES => {
                 let why = format!("the chunk has {} bytes: send at most {MAX_CHUNK_BYTES}", bytes.len());
-                Err(in_field("chunk")(Error::too_large(why)))
+                Err(Error::too_large(why).into())
             }
             Some(Part::Chunk(bytes)) => Ok(bytes),
             Some(Part::Metadata(_)) => {

@@ -14,6 +14,17 @@ async fn open(gateway: &TestGateway, query: &str) -> Client {
     Client::open(gateway.address(), &format!("/ws/ingest?{query}"), &[]).await.unwrap()
 }
 
+/// Opens a connection when the permit of the one before is free again.
+async fn open_in_turn(gateway: &TestGateway, query: &str) -> Client {
+    loop {
+        match Client::open(gateway.address(), &format!("/ws/ingest?{query}"), &[]).await {
+            Ok(client) => return client,
+            Err(status) => assert_eq!(status, 429),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Waits until so many messages are acknowledged. Returns the size of the object.
 async fn acknowledged(client: &mut Client, messages: u64) -> u64 {
     loop {
@@ -163,14 +174,7 @@ async fn invalid_requests_and_messages_are_refused() {
     }
     assert_eq!(gateway.get("/ws/ingest").await.status(), 426);
     let failed = async |store: &str, messages: Vec<Message>| {
-        // The connection of the case before is gone when its permit is free again.
-        let mut client = loop {
-            match Client::open(gateway.address(), &format!("/ws/ingest?store={store}"), &[]).await {
-                Ok(client) => break client,
-                Err(status) => assert_eq!(status, 429),
-            }
-            tokio::task::yield_now().await;
-        };
+        let mut client = open_in_turn(&gateway, &format!("store={store}")).await;
         assert_eq!(client.receive().await["type"], "ready");
         assert_eq!(status("").await, Some(429));
         for message in messages {
@@ -187,26 +191,14 @@ async fn invalid_requests_and_messages_are_refused() {
         tokio::task::yield_now().await;
     }
     // Messages that have arrived before the one that does not fit are stored.
-    let mut client = loop {
-        match Client::open(gateway.address(), "/ws/ingest?store=ipfs&name=kept", &[]).await {
-            Ok(client) => break client,
-            Err(status) => assert_eq!(status, 429),
-        }
-        tokio::task::yield_now().await;
-    };
+    let mut client = open_in_turn(&gateway, "store=ipfs&name=kept").await;
     assert_eq!(client.receive().await["type"], "ready");
     for _ in 0..2 {
         client.message(Message::binary(vec![1; 2_000])).await;
     }
     assert_eq!(acknowledged(&mut client, 1).await, 2_000);
     assert_eq!(client.close_code().await, 1009);
-    let mut client = loop {
-        match Client::open(gateway.address(), "/ws/ingest?store=memory", &[]).await {
-            Ok(client) => break client,
-            Err(status) => assert_eq!(status, 429),
-        }
-        tokio::task::yield_now().await;
-    };
+    let mut client = open_in_turn(&gateway, "store=memory").await;
     assert_eq!(client.receive().await["type"], "ready");
     client.message(Message::binary(vec![0; 2_001])).await;
     assert_eq!(client.receive().await["type"], "ack");

@@ -22,6 +22,8 @@ fn files_are_written_listed_and_removed() {
     let stat: Value = serde_json::from_str(&place.ok(&["--json", "files", "stat", "/a/b/hello"])).unwrap();
     assert_eq!(entry, json!({"Name": "hello", "Type": 0, "Size": 11, "Hash": stat["Hash"]}));
     assert!(place.fails(&["files", "rm", "/a"]).contains("can't remove some files"));
+    let refused: Value = serde_json::from_slice(&place.run(&["--json", "files", "rm", "/a"]).stdout).unwrap();
+    assert!(refused["Error"].as_str().unwrap().starts_with("/a: path is a directory"), "{refused}");
     place.ok(&["files", "rm", "-r", "/a", "/copy", "/moved"]);
     assert_eq!(place.ok(&["files", "flush"]), "QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn");
     assert!(place.fails(&["files", "chmod", "x", "/"]).contains("invalid syntax"));

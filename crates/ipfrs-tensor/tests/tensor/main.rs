@@ -93,6 +93,8 @@ fn safetensors_head_is_read_by_reference_for_every_type() {
     let reference = SafeTensors::deserialize(&file).unwrap();
     let ours = parse(&file).unwrap();
     assert_eq!(ours.metadata(), &metadata);
+    let without = "{\"__metadata__\":null,\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}";
+    assert!(parse(&safetensors_file(without, 1)).unwrap().metadata().is_empty(), "the reference reads it too");
     for (name, dtype, shape) in &shapes {
         let (view, info) = (reference.tensor(name).unwrap(), ours.get(name).unwrap());
         assert_eq!(view.dtype().to_string(), dtype.name());
@@ -245,6 +247,7 @@ fn npy_arrays_are_read_and_unsupported_types_rejected() {
         ("{'descr': '<U2', 'fortran_order': False, 'shape': (1,)}", 8, ErrorKind::Unsupported),
         ("{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (1,)}", 8, ErrorKind::Unsupported),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (1)}", 4, ErrorKind::InvalidInput),
+        ("{'descr': '<f4', 'fortran_order': False, 'shape': (01,)}", 4, ErrorKind::InvalidInput),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (1 1)}", 4, ErrorKind::InvalidInput),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (,)}", 4, ErrorKind::InvalidInput),
         ("{'descr': '<f4', 'fortran_order': False, 'shape': (0x1,)}", 4, ErrorKind::InvalidInput),
