@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// Files of a self-signed certificate for `localhost` and its key (P-256), in PEM. The names of the fields are those of
 /// `tls.certificates`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Certificate {
     /// File with the certificate.
     pub certificate: PathBuf,

@@ -1,6 +1,7 @@
-//! The gateway in its own process: this program again, as a child.
+//! The gateway in its own process: this program again as a child, or another build of `ipfrs-cli`.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
@@ -9,20 +10,24 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ipfrs_interface::{Gateway, runtime_builder};
-use serde::{Deserialize, Serialize};
+use ipfrs_interface::{Config, Gateway, Sources, runtime_builder};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use serde_json::json;
 
 use crate::certificate::Certificate;
-use crate::process::has_ended;
+use crate::process::{become_program, has_ended};
 
 /// First argument of a child that runs the gateway. The following arguments are for [`serve`].
 pub const SERVE: &str = "serve";
+/// Environment variable with the path of the `ipfrs-cli` to measure instead of the gateway in this program.
+const PROGRAM: &str = "GATEWAY";
 
 /// Grace period for file-system threads at shutdown.
 const STRAGGLERS: Duration = Duration::from_millis(200);
 
 /// Settings of a [`GatewayProcess`] that differ from [`config`](crate::config).
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default)]
 pub struct Settings {
     /// Number of threads that serve requests; `None` for one per core.
     pub workers: Option<usize>,
@@ -34,6 +39,34 @@ pub struct Settings {
     pub gateways: Vec<String>,
     /// Certificate for HTTPS, or `None` for HTTP only.
     pub certificate: Option<Certificate>,
+}
+
+impl Settings {
+    /// Returns the configuration file.
+    fn file(&self) -> Result<String> {
+        let mut server = json!({ "port": 0, "shutdown_grace_seconds": 1 });
+        if let Some(workers) = self.workers {
+            server["workers"] = workers.into();
+        }
+        let mut file = json!({ "server": server, "grpc": { "port": 0 }, "retrieval": { "gateways": self.gateways } });
+        if let Some(limit) = self.max_concurrent_requests {
+            file["gateway"] = json!({ "max_concurrent_requests": limit });
+        }
+        if let Some(level) = &self.compression_level {
+            file["compression"] = json!({ "level": level });
+        }
+        if let Some(certificate) = &self.certificate {
+            file["tls"] = json!({ "enabled": true, "certificates": [certificate] });
+        }
+        toml::to_string(&file).context("the settings cannot be written")
+    }
+}
+
+/// What `ipfrs-cli --json gateway start` prints.
+#[derive(Deserialize)]
+struct Started {
+    urls: Vec<String>,
+    grpc: Vec<SocketAddr>,
 }
 
 /// A gateway in another process, which runs this program again. `main` must pass the arguments after [`SERVE`] to
@@ -59,7 +92,9 @@ impl GatewayProcess {
     /// # Errors
     /// See [`Self::start`].
     pub fn start_with(repo: &Path, settings: &Settings) -> Result<Self> {
-        Self::start_child(SERVE, repo, Some(&serde_json::to_string(settings)?))
+        let file = repo.with_extension("toml");
+        fs::write(&file, settings.file()?).with_context(|| format!("cannot write {}", file.display()))?;
+        Self::start_child(SERVE, repo, Some(&file))
     }
 
     /// Starts a server other than the gateway: this program with `role` instead of [`SERVE`]. The server prints its
@@ -71,11 +106,14 @@ impl GatewayProcess {
         Self::start_child(role, repo, None)
     }
 
-    fn start_child(role: &str, repo: &Path, settings: Option<&str>) -> Result<Self> {
+    fn start_child(role: &str, repo: &Path, settings: Option<&Path>) -> Result<Self> {
         let log = log_of(repo);
         let mut command = Command::new(env::current_exe().context("this program cannot be found")?);
         command.arg(role).arg(repo).args(settings);
-        // The user's log setting would change the result.
+        // The user's settings would change the result.
+        for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("IPFRS_")) {
+            command.env_remove(name);
+        }
         command.env_remove("RUST_LOG");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log)?);
         let mut child = command.spawn().context("the gateway cannot be started")?;
@@ -83,10 +121,9 @@ impl GatewayProcess {
         if let Some(stdout) = child.stdout.take() {
             BufReader::new(stdout).read_line(&mut line)?;
         }
-        let addresses = line.trim().split_once(' ').map(|(address, grpc)| (address.parse(), grpc.parse()));
-        match addresses {
-            Some((Ok(address), Ok(grpc))) => Ok(Self { child, address, grpc }),
-            _ => {
+        match addresses(&line) {
+            Some((address, grpc)) => Ok(Self { child, address, grpc }),
+            None => {
                 // The child closed its output without an address: it has ended or is about to.
                 end(&mut child);
                 bail!("the gateway did not start: {}", fs::read_to_string(log).unwrap_or_default())
@@ -119,9 +156,23 @@ impl Drop for GatewayProcess {
     }
 }
 
-/// Ends the child by closing its input, which also happens if this process is killed.
+/// Returns the addresses in the line that [`serve`] or `ipfrs-cli` prints: of HTTP, and of gRPC.
+fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
+    if let Some((address, grpc)) = line.trim().split_once(' ') {
+        return Some((address.parse().ok()?, grpc.parse().ok()?));
+    }
+    let started: Started = serde_json::from_str(line).ok()?;
+    let (_, address) = started.urls.first()?.split_once("://")?;
+    Some((address.parse().ok()?, *started.grpc.first()?))
+}
+
+/// Ends the child by closing its input, which also happens if this process is killed, or, for `ipfrs-cli`, by a signal.
 fn end(child: &mut Child) {
     drop(child.stdin.take());
+    if env::var_os(PROGRAM).is_some() {
+        // It may have ended already.
+        let _ = kill_process(Pid::from_child(child), Signal::TERM);
+    }
     if !has_ended(child) {
         eprintln!("the gateway does not terminate and is killed");
         if let Err(error) = child.kill().and_then(|()| child.wait()) {
@@ -134,30 +185,23 @@ fn log_of(repo: &Path) -> PathBuf {
     repo.with_extension("log")
 }
 
-/// Runs the gateway until standard input ends. `arguments` are the repo and the [`Settings`] as JSON. Prints the HTTP
+/// Runs the gateway until standard input ends. `arguments` are the repo and the configuration file. Prints the HTTP
 /// address and the gRPC address.
 ///
 /// # Errors
 /// Returns an error if the arguments are invalid or the gateway fails.
 pub fn serve(arguments: &[String]) -> Result<()> {
+    let [repo, file] = arguments else { bail!("serve needs a repo and a configuration file") };
+    if let Some(program) = env::var_os(PROGRAM).map(OsString::into_string) {
+        let program = program.ok().with_context(|| format!("{PROGRAM} is not valid UTF-8"))?;
+        let words = [&program, "--repo", repo, "--config", file, "--json", "gateway", "start"];
+        return become_program(&words.map(str::to_owned));
+    }
     // As `ipfrs-cli` does.
     #[cfg(target_os = "linux")]
     rustix::thread::disable_transparent_huge_pages(true)?;
-    let [repo, settings] = arguments else { bail!("serve needs a repo and settings") };
     let repo = PathBuf::from(repo);
-    let settings: Settings = serde_json::from_str(settings).context("the settings are not valid")?;
-    let mut config = crate::config(settings.workers);
-    if let Some(level) = settings.compression_level {
-        config.compression.level = serde_json::from_value(level.into()).context("there is no such level")?;
-    }
-    if let Some(limit) = settings.max_concurrent_requests {
-        config.gateway.max_concurrent_requests = limit;
-    }
-    config.retrieval.gateways = settings.gateways;
-    if let Some(certificate) = settings.certificate {
-        config.tls.enabled = true;
-        config.tls.certificates = vec![serde_json::from_value(serde_json::to_value(certificate)?)?];
-    }
+    let config = Config::load(&Sources { file: Some(file.into()), ..Sources::default() })?;
     let runtime = runtime_builder().worker_threads(config.server.worker_threads()).build()?;
     let served = runtime.block_on(async {
         let _logging = config.log.start()?;

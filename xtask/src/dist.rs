@@ -2,12 +2,12 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::places::{found, target, workspace};
-use crate::{cargo, run};
+use crate::places::{emptied, found, target, workspace};
+use crate::{cargo, profile, run, text_of};
 
 /// Programs that the release needs, with what installs them.
 const TOOLS: [(&str, &str); 5] = [
@@ -34,21 +34,38 @@ const FILES: [(&str, &str); 9] = [
 /// Shells with completions, and the names of the files.
 const COMPLETIONS: [(&str, &str); 3] = [("bash", "ipfrs-cli.bash"), ("zsh", "_ipfrs-cli"), ("fish", "ipfrs-cli.fish")];
 
-/// Builds the binary unless told otherwise, and writes the files of a release to `target/distribution`.
+/// The binary of a release.
+#[derive(Clone, Copy)]
+pub(crate) enum Binary {
+    /// Built with a profile of its use.
+    Optimised,
+    /// Built without a profile, in half of the time.
+    Plain,
+    /// The one in `target/dist`.
+    Existing,
+}
+
+/// Writes the files of a release to `target/distribution`.
 ///
 /// # Errors
 /// Returns an error if a tool is missing or a step fails.
-pub(crate) fn release(builds: bool) -> Result<()> {
+pub(crate) fn release(binary: Binary) -> Result<()> {
     for (program, install) in TOOLS {
         if found(program).is_none() {
             bail!("{program} is not on the PATH: {install}");
         }
     }
-    if builds {
-        cargo("build", &["build", "--locked", "--profile", "dist", "--package", "ipfrs-cli"], &[])?;
-    }
     // Completions and pages are beside the binary, where cargo-deb finds them.
     let built = target()?.join("dist");
+    match binary {
+        Binary::Optimised => {
+            let program = profile::optimised_program()?;
+            fs::create_dir_all(&built).with_context(|| format!("cannot create {}", built.display()))?;
+            copy(&program, &built)?;
+        }
+        Binary::Plain => cargo("build", &["build", "--locked", "--profile", "dist", "--package", "ipfrs-cli"], &[])?,
+        Binary::Existing => {}
+    }
     let binary = built.join("ipfrs-cli");
     if !binary.is_file() {
         bail!("there is no {}: run `cargo xtask dist` without --no-build", binary.display());
@@ -149,21 +166,4 @@ fn copy(file: &Path, directory: &Path) -> Result<()> {
     let to = directory.join(file.file_name().context("a file without a name")?);
     fs::copy(file, to).with_context(|| format!("cannot copy {}", file.display()))?;
     Ok(())
-}
-
-/// Returns an empty directory.
-fn emptied(directory: &Path) -> Result<PathBuf> {
-    if directory.exists() {
-        fs::remove_dir_all(directory).with_context(|| format!("cannot remove {}", directory.display()))?;
-    }
-    fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
-    Ok(directory.to_owned())
-}
-
-fn text_of(command: &mut Command) -> Result<String> {
-    let output = command.stderr(Stdio::inherit()).output().context("cannot start a program")?;
-    if !output.status.success() {
-        bail!("{} failed", command.get_program().display());
-    }
-    Ok(String::from_utf8(output.stdout)?)
 }

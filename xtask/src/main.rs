@@ -7,13 +7,14 @@ mod environment;
 mod go;
 mod places;
 mod plot;
+mod profile;
 mod python;
 mod report;
 mod wheel;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 use std::{env, iter};
 
@@ -28,7 +29,9 @@ const USAGE: &str = "usage: cargo xtask <command>
   go        only the exchange of blocks with a peer in Go
   python    only `import ipfrs`, and the responses as Python's packages read them
   wheel     the wheel and the source distribution of `import ipfrs`, in target/wheels
-  dist      the release in target/distribution: an archive, a Debian package, a list of the dependencies, checksums
+  dist      the release in target/distribution: an archive, a Debian package, a list of the dependencies, checksums.
+            The binary is optimised with a profile that is recorded while benchmarks run
+            --no-profile: without one, in half of the time
             --no-build: of the binary that is in target/dist
   codegen   regenerates the code of crates/ipfrs-proto from proto/
 
@@ -48,8 +51,9 @@ fn main() -> ExitCode {
         ["go"] => go::test(),
         ["python"] => python::test(),
         ["wheel"] => wheel::publishable(),
-        ["dist"] => dist::release(true),
-        ["dist", "--no-build"] => dist::release(false),
+        ["dist"] => dist::release(dist::Binary::Optimised),
+        ["dist", "--no-profile"] => dist::release(dist::Binary::Plain),
+        ["dist", "--no-build"] => dist::release(dist::Binary::Existing),
         ["codegen"] => codegen(),
         ["bench-report", parts @ ..] => report::measure(parts),
         ["plots"] => report::draw(),
@@ -100,4 +104,13 @@ fn run(step: &str, command: &mut Command) -> Result<()> {
     }
     eprintln!("xtask: {step}: done in {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Returns the output of a program, which inherits the standard error.
+fn text_of(command: &mut Command) -> Result<String> {
+    let output = command.stderr(Stdio::inherit()).output().context("cannot start a program")?;
+    if !output.status.success() {
+        bail!("{} failed", command.get_program().display());
+    }
+    Ok(String::from_utf8(output.stdout)?)
 }

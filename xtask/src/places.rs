@@ -1,7 +1,7 @@
 //! Paths of programs and directories.
 
-use std::env;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use anyhow::{Context, Result};
 
@@ -23,4 +23,13 @@ pub(crate) fn target() -> Result<PathBuf> {
         Some(directory) => Ok(env::current_dir()?.join(directory)),
         None => Ok(workspace()?.join("target")),
     }
+}
+
+/// Returns an empty directory.
+pub(crate) fn emptied(directory: &Path) -> Result<PathBuf> {
+    if directory.exists() {
+        fs::remove_dir_all(directory).with_context(|| format!("cannot remove {}", directory.display()))?;
+    }
+    fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    Ok(directory.to_owned())
 }
