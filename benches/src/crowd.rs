@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::client::parse_head;
 use crate::latency::Latencies;
@@ -142,7 +142,7 @@ async fn hold_one(mut stream: TcpStream, request: Arc<[u8]>, length: u64, first:
 
 /// Sends one request, whose response has status 200 and `length` bytes.
 async fn exchange(stream: &mut TcpStream, request: &[u8], length: u64, buffer: &mut [u8]) -> Result<()> {
-    let Answered { head, status, length: received } = send_and_receive(stream, request, buffer).await?;
+    let Answered { head, status, length: received } = send_and_receive(stream, request, buffer, Duration::ZERO).await?;
     ensure!(status == 200 && received == length, "unexpected response: {head}");
     Ok(())
 }
@@ -158,11 +158,17 @@ pub struct Answered {
     pub length: u64,
 }
 
-/// Sends one request and reads its response, which must have a Content-Length, through `buffer`.
+/// Sends one request and reads its response, which must have a Content-Length, through `buffer`. Waits for `pause` after
+/// each read of the body.
 ///
 /// # Errors
 /// Returns an error if the connection ends, or if the response is not one of HTTP/1.1 with a length.
-pub async fn send_and_receive(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> Result<Answered> {
+pub async fn send_and_receive(
+    stream: &mut TcpStream,
+    request: &[u8],
+    buffer: &mut [u8],
+    pause: Duration,
+) -> Result<Answered> {
     stream.write_all(request).await.context("the request could not be sent")?;
     let mut held = 0;
     let end = loop {
@@ -183,6 +189,9 @@ pub async fn send_and_receive(stream: &mut TcpStream, request: &[u8], buffer: &m
         match stream.read(buffer).await.context("no response")? as u64 {
             0 => bail!("the server closed the connection in the middle of a response"),
             received => left = left.checked_sub(received).context("the response is longer than its Content-Length")?,
+        }
+        if !pause.is_zero() {
+            sleep(pause).await;
         }
     }
     Ok(Answered { head, status, length })

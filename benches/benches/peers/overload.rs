@@ -1,4 +1,6 @@
 //! Overload: ten times as many clients as the gateway takes requests at once, beside a download and health checks.
+//! Clients that read at once keep the processor busy and no request in progress, so they wait for each other. Clients
+//! that read slowly take all permits.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -22,8 +24,13 @@ use crate::site::Site;
 const CAPACITY: usize = 64;
 /// Clients without and with overload.
 const CLIENTS: [usize; 2] = [CAPACITY, 10 * CAPACITY];
-/// Bytes of each requested range.
-const RANGE_BYTES: u64 = 256 * 1_024;
+/// Kinds of clients.
+const KINDS: [Kind; 2] = [
+    Kind { name: "256 KiB, read at once", range_bytes: 256 * 1_024, pause: Duration::ZERO },
+    Kind { name: "1 MiB, read at 16 MB/s", range_bytes: 1_024 * 1_024, pause: Duration::from_millis(4) },
+];
+/// Receive buffer of a client, in bytes. What fits into buffers is no longer in progress for the gateway.
+const RECEIVE_BUFFER: u32 = 128 * 1_024;
 /// Interval of health checks.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(20);
 /// Bytes that the download reads, and how often.
@@ -39,7 +46,17 @@ pub(crate) struct Overload {
     gateway: GatewayProcess,
     path: String,
     file_bytes: u64,
-    loads: [Load; CLIENTS.len()],
+    loads: [[Load; CLIENTS.len()]; KINDS.len()],
+}
+
+/// A kind of clients.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    /// Bytes of each requested range.
+    range_bytes: u64,
+    /// Pause after each read of at most [`BUFFER_BYTES`].
+    pause: Duration,
 }
 
 #[derive(Default)]
@@ -80,23 +97,28 @@ impl Measurement for Overload {
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
         let seconds = site.options.wrk_seconds;
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        for turn in turns(round, CLIENTS.len()) {
-            let target =
-                Target { server: self.gateway.address(), path: self.path.as_str().into(), file_bytes: self.file_bytes };
-            let (all, health, download) = runtime.block_on(load(&target, CLIENTS[turn], Duration::from_secs(seconds)));
-            let load = &mut self.loads[turn];
-            load.per_second.push(all.latencies.count() as f64 / seconds as f64);
-            load.p99_ms.push(all.latencies.quantile(0.99));
-            load.refused_per_second.push(all.refused as f64 / seconds as f64);
-            load.health_p99_ms.push(health.latencies.quantile(0.99));
-            load.errors.push((all.errors + health.errors + health.refused + download.errors + download.refused) as f64);
+        let target =
+            Target { server: self.gateway.address(), path: self.path.as_str().into(), file_bytes: self.file_bytes };
+        for (kind, loads) in KINDS.into_iter().zip(&mut self.loads) {
+            for turn in turns(round, CLIENTS.len()) {
+                let time = Duration::from_secs(seconds);
+                let (all, health, download) = runtime.block_on(load(&target, kind, CLIENTS[turn], time));
+                let load = &mut loads[turn];
+                load.per_second.push(all.latencies.count() as f64 / seconds as f64);
+                load.p99_ms.push(all.latencies.quantile(0.99));
+                load.refused_per_second.push(all.refused as f64 / seconds as f64);
+                load.health_p99_ms.push(health.latencies.quantile(0.99));
+                let others = health.errors + health.refused + download.errors + download.refused;
+                load.errors.push((all.errors + others) as f64);
+            }
         }
         Ok(())
     }
 
     fn tables(&self) -> Vec<Table> {
-        let row = |(clients, load): (usize, &Load)| {
+        let row = |kind: Kind, clients: usize, load: &Load| {
             vec![
+                kind.name.to_owned(),
                 clients.to_string(),
                 load.per_second.show(0),
                 load.p99_ms.show(1),
@@ -105,9 +127,13 @@ impl Measurement for Overload {
                 format!("{:.0}", load.errors.max()),
             ]
         };
+        let kinds = KINDS.into_iter().zip(&self.loads);
+        let rows =
+            kinds.flat_map(|(kind, loads)| CLIENTS.into_iter().zip(loads).map(move |(n, load)| row(kind, n, load)));
         vec![Table::new(
-            format!("Overload: ranges of 256 KiB, {CAPACITY} requests at once, one worker"),
+            format!("Overload: ranges of a file, {CAPACITY} requests at once, one worker"),
             [
+                "range",
                 "clients",
                 "responses/s",
                 "their p99 ms",
@@ -115,27 +141,27 @@ impl Measurement for Overload {
                 "health check, p99 ms",
                 "ended connections and failed health checks or downloads in a run",
             ],
-            CLIENTS.into_iter().zip(&self.loads).map(row),
+            rows,
         )]
     }
 
     fn goals(&self) -> Vec<Goal> {
-        let [calm, crowded] = &self.loads;
-        let what = |what: &str| format!("overload, {} / {} clients: {what}", CLIENTS[1], CLIENTS[0]);
-        let goal = |name: &str, over: &Series, under: &Series, bound| Goal {
-            what: what(name),
-            figure: over.median() / under.median(),
-            bound,
+        let ratio = |over: &Series, under: &Series| over.median() / under.median();
+        let goals = KINDS.into_iter().zip(&self.loads).flat_map(|(kind, [calm, crowded])| {
+            let what = |what: &str| format!("overload, {}, {} / {} clients: {what}", kind.name, CLIENTS[1], CLIENTS[0]);
+            let rate = ratio(&crowded.per_second, &calm.per_second);
+            let p99 = ratio(&crowded.p99_ms, &calm.p99_ms);
+            [
+                Goal { what: what("responses/s"), figure: rate, bound: RATE_GOAL },
+                Goal { what: what("their p99"), figure: p99, bound: P99_GOAL },
+            ]
+        });
+        let ended = Goal {
+            what: "overload: ended connections, failed health checks and downloads, all rounds".to_owned(),
+            figure: self.loads.iter().flatten().map(|load| load.errors.sum()).sum(),
+            bound: Bound::AtMost(0.0),
         };
-        vec![
-            goal("responses/s", &crowded.per_second, &calm.per_second, RATE_GOAL),
-            goal("their p99", &crowded.p99_ms, &calm.p99_ms, P99_GOAL),
-            Goal {
-                what: "overload: ended connections, failed health checks and downloads, all rounds".to_owned(),
-                figure: calm.errors.sum() + crowded.errors.sum(),
-                bound: Bound::AtMost(0.0),
-            },
-        ]
+        goals.chain([ended]).collect()
     }
 }
 
@@ -148,13 +174,13 @@ struct Target {
 }
 
 /// Sends requests for `time`. Returns the results of all clients, of the health checks and of a slow download.
-async fn load(target: &Target, clients: usize, time: Duration) -> (Seen, Seen, Seen) {
+async fn load(target: &Target, kind: Kind, clients: usize, time: Duration) -> (Seen, Seen, Seen) {
     let end = Instant::now() + time;
     let download = tokio::spawn(download(target.clone(), end));
     let health = tokio::spawn(health(target.server, end));
     let mut running = JoinSet::new();
     for number in 0..clients {
-        running.spawn(client(target.clone(), number, end));
+        running.spawn(client(target.clone(), kind, number, end));
     }
     let mut all = Seen::default();
     while let Some(seen) = running.join_next().await {
@@ -168,25 +194,34 @@ async fn load(target: &Target, clients: usize, time: Duration) -> (Seen, Seen, S
 }
 
 /// Requests one range after the other, at random offsets.
-async fn client(target: Target, number: usize, end: Instant) -> Seen {
-    let mut offsets = Offsets::seeded(target.file_bytes, RANGE_BYTES, number as u64);
-    repeat(target.server, number, end, Duration::ZERO, || {
-        get_range(&target.path, offsets.next().unwrap_or_default(), RANGE_BYTES)
-    })
-    .await
+async fn client(target: Target, kind: Kind, number: usize, end: Instant) -> Seen {
+    let bytes = kind.range_bytes;
+    let mut offsets = Offsets::seeded(target.file_bytes, bytes, number as u64);
+    let pauses = Pauses { reads: kind.pause, requests: Duration::ZERO };
+    repeat(target.server, number, end, pauses, || get_range(&target.path, offsets.next().unwrap_or_default(), bytes))
+        .await
 }
 
 async fn health(server: SocketAddr, end: Instant) -> Seen {
-    repeat(server, CLIENTS[1], end, HEALTH_INTERVAL, || get("/health")).await
+    let pauses = Pauses { reads: Duration::ZERO, requests: HEALTH_INTERVAL };
+    repeat(server, CLIENTS[1], end, pauses, || get("/health")).await
 }
 
-/// Sends a request, reads the response, and waits for `pause`, or after a refusal as long as the response says, until
-/// `end`. Connects again after an error.
+/// Pauses of a client.
+#[derive(Clone, Copy)]
+struct Pauses {
+    /// After each read of at most [`BUFFER_BYTES`].
+    reads: Duration,
+    /// Between a response and the next request. After a refusal the client waits as long as the response says.
+    requests: Duration,
+}
+
+/// Sends a request and reads the response, again and again until `end`. Connects again after an error.
 async fn repeat(
     server: SocketAddr,
     number: usize,
     end: Instant,
-    pause: Duration,
+    pauses: Pauses,
     mut request: impl FnMut() -> Vec<u8>,
 ) -> Seen {
     let mut seen = Seen::default();
@@ -196,10 +231,10 @@ async fn repeat(
             let mut buffer = vec![0; BUFFER_BYTES];
             loop {
                 let start = Instant::now();
-                let wait = match exchange(&mut stream, &request(), &mut buffer).await? {
+                let wait = match exchange(&mut stream, &request(), &mut buffer, pauses.reads).await? {
                     None => {
                         seen.latencies.push(start.elapsed().as_secs_f64() * 1e3);
-                        pause
+                        pauses.requests
                     }
                     Some(wait) => {
                         seen.refused += 1;
@@ -235,14 +270,20 @@ async fn connect(server: SocketAddr, number: usize) -> Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     let own = Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 0)) + u32::try_from(number)?);
     socket.bind((own, 0).into())?;
+    socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
     let stream = socket.connect(server).await.with_context(|| format!("cannot connect to {server}"))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
 /// Sends a request and reads the response. Returns how long to wait if it was refused.
-async fn exchange(stream: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> Result<Option<Duration>> {
-    let Answered { head, status, .. } = send_and_receive(stream, request, buffer).await?;
+async fn exchange(
+    stream: &mut TcpStream,
+    request: &[u8],
+    buffer: &mut [u8],
+    pause: Duration,
+) -> Result<Option<Duration>> {
+    let Answered { head, status, .. } = send_and_receive(stream, request, buffer, pause).await?;
     match status {
         200 | 206 => Ok(None),
         429 | 503 => {

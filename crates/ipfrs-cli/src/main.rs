@@ -14,6 +14,7 @@ mod session;
 mod sources;
 mod uri;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -37,7 +38,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is::<OutputClosed>() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("Error: {}", describe(&error));
+            // Without a standard error, the exit code must do.
+            let _ = writeln!(io::stderr(), "Error: {}", describe(&error));
             if error.is::<Interrupted>() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE }
         }
     }

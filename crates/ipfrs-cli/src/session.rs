@@ -1,5 +1,6 @@
 //! A session: the repo, configuration and API that result from the global flags.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -150,7 +151,7 @@ impl Session {
         // Only a daemon takes requests of peers, and another program may have the port.
         config.retrieval.bitswap.listen.clear();
         if let Unserved::Busy(how) = &unserved {
-            eprintln!("{how}: waiting for it, unless the repo is free");
+            let _ = writeln!(std::io::stderr(), "{how}: waiting for it, unless the repo is free");
         }
         match Embedded::open(&config, &self.repo, &holder).await {
             Ok(local) => Ok(Api::local(local)),

@@ -143,6 +143,11 @@ struct NoBlock(Cid);
 #[error("it is open read-only")]
 struct ReadOnly;
 
+/// The cause of errors of cancelled operations.
+#[derive(Debug, thiserror::Error)]
+#[error("a client has cancelled it")]
+struct Cancelled;
+
 /// The cause of errors about data with another hash than its content ID.
 #[derive(Debug, thiserror::Error)]
 #[error("the hash of the data is another one")]
@@ -263,6 +268,17 @@ impl Error {
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.is::<ReadOnly>())
+    }
+
+    /// Creates the [`ErrorKind::Gone`] error of an operation that was cancelled.
+    pub fn cancelled(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Gone, message).with_source(Cancelled)
+    }
+
+    /// Returns whether [`cancelled`](Self::cancelled) created this error.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.is::<Cancelled>())
     }
 
     /// Creates an [`ErrorKind::InvalidInput`] error.

@@ -36,6 +36,7 @@ pub(crate) fn code(error: &Error) -> Code {
         ErrorKind::Unauthenticated => Code::Unauthenticated,
         // No permission allows writing to a read-only repo.
         ErrorKind::Forbidden if error.is_read_only() => Code::FailedPrecondition,
+        ErrorKind::Gone if error.is_cancelled() => Code::Aborted,
         // A blocked block may exist in the store, but access to it is denied.
         ErrorKind::Forbidden | ErrorKind::Gone | ErrorKind::LegalReasons => Code::PermissionDenied,
         ErrorKind::Conflict | ErrorKind::InvalidContent => Code::FailedPrecondition,

@@ -6,8 +6,8 @@ use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, Error, parse_cid};
 use ipfrs_node::{
-    Chunker, ContentPath, FileContent, Listed, ListedKind, Node, Object, ObjectKind, OperationId, PinOptions, Place,
-    Profile, Span, UploadOptions,
+    Chunker, ContentPath, Expected, FileContent, Listed, ListedKind, Node, Object, ObjectKind, OperationId, PinOptions,
+    Place, Profile, Span, UploadOptions, expecting,
 };
 use ipfrs_proto::file::v1::add_file_request::Part;
 use ipfrs_proto::file::v1::file_service_server::FileService;
@@ -70,7 +70,9 @@ impl FileService for Files {
 
     async fn get_file(&self, request: Request<GetFileRequest>) -> Result<Response<Self::GetFileStream>, Status> {
         let GetFileRequest { path, offset, length } = request.into_inner();
-        let object = object(&self.node, &path).await?;
+        // The reader retrieves the part.
+        let expected = if offset > 0 || length.is_some() { Expected::Block } else { Expected::Entity };
+        let object = expecting(expected, object(&self.node, &path)).await?;
         let file = file(&object).await?;
         let size = file.size();
         let Some(left) = size.checked_sub(offset) else {

@@ -191,8 +191,8 @@ impl Grpc {
             return Answering::Ready(Some(self.refused(Error::new(ErrorKind::Forbidden, LACKS_TLS), &request)));
         }
         // Health checks need no permit, so that an operator can inspect a busy daemon.
-        let hops = request.headers().get_all(X_FORWARDED_FOR).iter().map(|value| value.to_str().unwrap_or("?"));
-        let client = self.proxies.client(peer, hops);
+        let hops = request.headers().get_all(X_FORWARDED_FOR).iter();
+        let client = self.proxies.client(peer, hops.map(HeaderValue::as_bytes));
         let permit = (!is_probe).then(|| self.permits.take(client)).transpose();
         let permit = match permit {
             Ok(permit) => permit,

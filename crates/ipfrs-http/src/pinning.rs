@@ -19,6 +19,7 @@ use crate::access_rule::Access;
 use crate::body;
 use crate::error::{PinningProblem, pinning_method_not_allowed};
 use crate::head_deadline::in_time;
+use crate::json_object;
 use crate::listed_routes::ListedRoutes;
 use crate::origin;
 use crate::state::AppState;
@@ -128,7 +129,7 @@ async fn remove(
 
 async fn requested(state: &AppState, body: Body) -> Result<RequestedPin> {
     let body = body::whole(&state.memory, body, MAX_BODY_BYTES, "body of a pin", "shorten meta").await?;
-    serde_json::from_slice(&body.bytes).map_err(|e| {
+    json_object::parse(&body.bytes).map_err(|e| {
         Error::invalid(format!(r#"the body is no pin, such as {{"cid": "bafkqaaa", "name": "empty"}}: {e}"#))
     })
 }

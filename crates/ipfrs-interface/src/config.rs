@@ -26,12 +26,15 @@ pub use file::ConfigFile;
 use ipfrs_http::Change;
 use key_names::keys_of;
 pub use settings::{Flag, Settings, Sources};
+use toml::Table;
 
 /// A section name and the keys that the section reads.
 #[derive(Debug)]
 pub(crate) struct Section {
     name: &'static str,
     keys: fn() -> &'static [&'static str],
+    /// Returns the values of the keys that are set.
+    values: fn(&Settings) -> Result<Table>,
 }
 
 /// Origin of settings. Configurations with equal settings are equal, whatever their origin.
@@ -61,7 +64,11 @@ macro_rules! sections {
             pub(crate) provenance: Provenance,
         }
 
-        const SECTIONS: &[Section] = &[$(Section { name: stringify!($name), keys: keys_of::<$type> },)*];
+        const SECTIONS: &[Section] = &[$(Section {
+            name: stringify!($name),
+            keys: keys_of::<$type>,
+            values: |settings| settings.values::<$type>(stringify!($name)),
+        },)*];
 
         impl Config {
             /// Returns the names of the sections that differ from those of another configuration.

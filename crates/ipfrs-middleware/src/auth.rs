@@ -31,7 +31,7 @@ pub use config::AuthConfig;
 pub use credentials::Basic;
 pub use failure::challenge;
 pub use jwt::check_key_set;
-pub use keys::{CreatedKey, KeyInfo, NewKey};
+pub use keys::{CreatedKey, KeyInfo, NewKey, check_api_keys};
 pub use local_token::read_local_token;
 pub use principal::Principal;
 pub use rpc_users::RpcUserConfig;

@@ -72,14 +72,15 @@ impl TrustedProxies {
     /// header; the header is ignored unless `peer` is a trusted proxy. If it is trusted, the client is the last
     /// address in the header that is not a trusted proxy. If an address is malformed, the client is the peer.
     #[must_use]
-    pub fn client<'a>(&self, peer: Option<IpAddr>, forwarded_for: impl DoubleEndedIterator<Item = &'a str>) -> Client {
+    pub fn client<'a>(&self, peer: Option<IpAddr>, forwarded_for: impl DoubleEndedIterator<Item = &'a [u8]>) -> Client {
         let Some(peer) = peer else { return Client::default() };
         if self.0.is_empty() || !self.contains(peer) {
             return Client::of(peer);
         }
         let mut client = peer;
-        for hop in forwarded_for.rev().flat_map(|value| value.rsplit(',')).take(MAX_HOPS) {
-            match address(hop.trim()) {
+        let hops = forwarded_for.rev().flat_map(|value| value.rsplit(|byte| *byte == b','));
+        for hop in hops.take(MAX_HOPS) {
+            match str::from_utf8(hop).ok().and_then(|hop| address(hop.trim())) {
                 Some(address) if self.contains(address) => client = address,
                 Some(address) => return Client::of(address),
                 None => return Client::of(peer),
@@ -137,9 +138,13 @@ mod tests {
             ("127.0.0.1", &["192.0.2.1, 10.0.0.1:x"], "127.0.0.1"),
             ("192.0.2.7", &["192.0.2.1"], "192.0.2.7"),
         ] {
-            let client = proxies.client(Some(peer.parse().unwrap()), forwarded.iter().copied());
+            let hops = forwarded.iter().map(|value| value.as_bytes());
+            let client = proxies.client(Some(peer.parse().unwrap()), hops);
             assert_eq!(client, of(expected), "{peer} {forwarded:?}");
         }
-        assert_eq!(proxies.client(None, ["192.0.2.1"].into_iter()), Client::default());
+        let peer = Some("127.0.0.1".parse().unwrap());
+        let bytes: [&[u8]; 2] = [b"\xff, 192.0.2.1", b"192.0.2.1, \xff"];
+        assert_eq!(bytes.map(|value| proxies.client(peer, [value].into_iter())), ["192.0.2.1", "127.0.0.1"].map(of));
+        assert_eq!(proxies.client(None, [&b"192.0.2.1"[..]].into_iter()), Client::default());
     }
 }

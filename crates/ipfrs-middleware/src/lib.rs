@@ -4,6 +4,7 @@
 //! [`RequestMemory`] for its body and a [`RequestDeadline`]. Permits and memory come from pools that clients share
 //! fairly.
 
+pub mod accept;
 pub mod auth;
 mod client;
 mod deadline;

@@ -194,6 +194,14 @@ impl RateLimiter {
     }
 }
 
+impl Ticket {
+    /// Returns the number of bytes that may be sent at once.
+    fn burst_bytes(&self) -> u64 {
+        let rate = self.shared.limits(self.is_of_caller).bytes;
+        rate.map_or(u64::MAX, |rate| (rate.burst as f64 / rate.interval) as u64)
+    }
+}
+
 const NANOSECONDS: u64 = 1_000_000_000;
 
 /// Maximum debt of bytes, as the time in which they are paid, in nanoseconds.

@@ -112,7 +112,7 @@ pub use refusals::Limit;
 pub use remote_pins::{PinningService, RemotePinFilter};
 #[cfg(feature = "retrieval")]
 pub use retrieval::Retrieved;
-pub use retrieval::{Expected, RequestContext, current_client, with_client, with_context};
+pub use retrieval::{Expected, RequestContext, current_client, expecting, with_client, with_context};
 pub use snapshots::Snapshot;
 pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
 pub use trace::{TRACE_TARGET, propagate_traces};

@@ -322,7 +322,7 @@ impl Operation {
 
 /// The error of an operation that a client has cancelled.
 pub(crate) fn cancelled() -> Error {
-    Error::new(ErrorKind::Gone, "the operation was cancelled")
+    Error::cancelled("the operation was cancelled")
 }
 
 impl Drop for Operation {

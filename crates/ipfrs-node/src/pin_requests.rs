@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 pub use self::config::PinningConfig;
 pub use self::filter::{NameMatch, PinRequestFilter};
 use self::queue::Queue;
-use self::record::{Directory, Record};
+use self::record::{Directory, MadePin, Record};
 use crate::operations::random_id;
 use crate::{Node, check_pin_name};
 
@@ -120,6 +120,7 @@ impl Node {
             pin,
             details: String::new(),
             made_pin: false,
+            direct: None,
             replaces: old.iter().flat_map(Record::left_behind).collect(),
         };
         // Completed even if the client leaves.
@@ -193,20 +194,25 @@ impl Node {
 
     /// Removes the file of a request that is no longer in the queue, and its pins that no other request needs.
     async fn discard(&self, record: &Record) -> Result<()> {
-        for cid in record.left_behind() {
-            self.release(&cid).await?;
+        for pin in record.left_behind() {
+            self.release(&pin).await?;
         }
         self.pin_requests()?.directory.remove(&record.id).await
     }
 
-    /// Removes a pin that a request made, or leaves it to another request for the same content.
-    async fn release(&self, cid: &Cid) -> Result<()> {
+    /// Removes a pin that a request made, or leaves it to another request for the same content. A direct pin that was
+    /// there before is there again.
+    async fn release(&self, pin: &MadePin) -> Result<()> {
         let requests = self.pin_requests()?;
-        let heir = requests.queue.lock().hand_over(cid);
+        let heir = requests.queue.lock().hand_over(pin);
         if let Some(heir) = heir {
             return requests.directory.write(&heir).await;
         }
-        match self.unpin_for_request(&[*cid], true).await {
+        let released = match &pin.direct {
+            Some(name) => self.restore_direct_pin(&pin.cid, name.clone()).await,
+            None => self.unpin_for_request(&[pin.cid], true).await,
+        };
+        match released {
             Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
             _ => Ok(()),
         }

@@ -101,8 +101,9 @@ async fn run(session: Arc<Session>, want: Want, streams: Vec<Arc<CarStream>>, ci
 /// Begins a stream of the DAG below a block that no stream of its want has delivered, as for a file of which only the
 /// root is in the store.
 fn stream_below(session: &Arc<Session>, want: &Want, cid: &Cid) -> Option<Arc<CarStream>> {
-    let is_inner = cid.codec() != codec::RAW && want.part != WantedPart::Block;
-    is_inner.then(|| session.stream(&want.below(*cid), true)).flatten()
+    let below = want.below(*cid);
+    let is_inner = cid.codec() != codec::RAW && below.part != WantedPart::Block;
+    is_inner.then(|| session.stream(&below, true)).flatten()
 }
 
 /// Waits for the first success, or for both to fail.

@@ -10,6 +10,12 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 /// Characters of a segment that need no escape in a URL (RFC 3986, unreserved).
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
+/// Last byte of a part that ends with its file.
+const FILE_END: u64 = u64::MAX - 1;
+/// Length of a part below which its blocks are fetched one by one where no stream delivers them. A stream from a block
+/// within the file would also bring what is outside of the part.
+const SHORT_BYTES: u64 = 8 << 20;
+
 /// A part of a DAG, as trustless gateways serve it in one response
 /// (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -65,11 +71,12 @@ impl Want {
         Self { via, ..self }
     }
 
-    /// Returns the want for the same part of the DAG below `cid`, a block of this want.
+    /// Returns the want for the part of the DAG below `cid`, a block of this want, that a stream may bring.
     pub(crate) fn below(&self, cid: Cid) -> Self {
         let part = match self.part {
             WantedPart::All => WantedPart::All,
             WantedPart::Block => WantedPart::Block,
+            WantedPart::Bytes(first, last) if last - first < SHORT_BYTES => WantedPart::Block,
             WantedPart::Entity | WantedPart::Bytes(..) => WantedPart::Entity,
         };
         Self { root: cid, path: "".into(), part, via: Arc::clone(&self.via) }
@@ -103,6 +110,7 @@ impl Want {
             WantedPart::All => "all".to_owned(),
             WantedPart::Block => "block".to_owned(),
             WantedPart::Entity => "entity".to_owned(),
+            WantedPart::Bytes(first, FILE_END) => format!("entity&entity-bytes={first}:*"),
             WantedPart::Bytes(first, last) => format!("entity&entity-bytes={first}:{last}"),
         };
         format!("ipfs/{}{}?format=car&dag-scope={scope}", self.root, self.path)
@@ -115,6 +123,9 @@ impl fmt::Display for Want {
             WantedPart::All => "DAG",
             WantedPart::Block => "block",
             WantedPart::Entity => "file or directory",
+            WantedPart::Bytes(first, FILE_END) => {
+                return write!(f, "bytes from {first} of {}{}", self.root, self.path);
+            }
             WantedPart::Bytes(first, last) => {
                 return write!(f, "bytes {first} to {last} of {}{}", self.root, self.path);
             }
@@ -162,6 +173,8 @@ mod tests {
         assert_eq!(entity, format!("ipfs/{root}/a%20b%3F/%FF?format=car&dag-scope=entity"));
         let range = target(&[], Part::Bytes(Span { start: 5, len: 2 }));
         assert_eq!(range, format!("ipfs/{root}?format=car&dag-scope=entity&entity-bytes=5:6"));
+        let rest = target(&[], Part::Bytes(Span { start: 5, len: u64::MAX - 5 }));
+        assert_eq!(rest, format!("ipfs/{root}?format=car&dag-scope=entity&entity-bytes=5:*"));
         assert_eq!(target(&[b"a", b"..", b"b"], Part::All), format!("ipfs/{root}/a?format=car&dag-scope=block"));
     }
 }

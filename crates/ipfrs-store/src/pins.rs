@@ -176,6 +176,16 @@ impl Pins {
         self.change(cids.into_iter().map(|cid| Change::Remove { cid, recursive }).collect()).await
     }
 
+    /// Replaces the pin of `cid` by a direct pin, and returns once the change is durable. The block stays pinned at any
+    /// time.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if the CID has no pin.
+    pub async fn make_direct(&self, cid: &Cid, name: String) -> Result<()> {
+        let direct = Pin { cid: *cid, mode: PinMode::Direct, name };
+        self.change(vec![Change::Remove { cid: *cid, recursive: true }, Change::Insert(direct)]).await
+    }
+
     /// Pins `to` recursively with the name of the recursive pin `from`. Unless `keep`, removes the pin `from` in the
     /// same transaction. Returns once the change is durable.
     ///

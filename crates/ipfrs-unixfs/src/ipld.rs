@@ -37,6 +37,13 @@ pub fn links(cid: &Cid, data: &Bytes) -> Result<CidList> {
     links_of(cid, data, Strictness::AsKubo)
 }
 
+/// Whether it is known which links blocks of a codec have.
+#[must_use]
+pub fn knows_links(codec: u64) -> bool {
+    use codec::{CBOR, DAG_CBOR, DAG_JOSE, DAG_JSON, DAG_PB, GIT_RAW, JSON, RAW};
+    matches!(codec, RAW | DAG_PB | DAG_CBOR | DAG_JSON | GIT_RAW | DAG_JOSE | CBOR | JSON)
+}
+
 /// Returns the links of a block like [`links`], but also accepts dag-cbor that is not canonical. Garbage collection
 /// must keep the links of blocks that were stored under other rules.
 ///

@@ -135,6 +135,8 @@ async fn dag_put_refuses_unrepresentable_values() {
         ("", r#"{"a":1} x"#, "not dag-json"),
         ("", r#"{"a\\":["1",18446744073709551616]}"#, "18446744073709551616 has more than 64 bits"),
         ("", "-9223372036854775809", "-9223372036854775809 has more than 64 bits"),
+        ("input-codec=json&store-codec=json", "18446744073709551616", "not json: the integer 18446744073709551616 has"),
+        ("input-codec=json&store-codec=cbor", "[-9223372036854775809]", "-9223372036854775809 has more than 64 bits"),
         ("input-codec=dag-cbor", "\u{9f}", "not dag-cbor"),
         ("", r#"{"k":{"/":{"bytes":"AQI","x":1}}}"#, "reserves for links and bytes"),
         ("store-codec=raw", r#"{"a":1}"#, "raw can represent only bytes"),

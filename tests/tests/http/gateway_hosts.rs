@@ -121,6 +121,15 @@ async fn domain_serves_no_rpc_while_dns_fails() {
     }
     let rpc = gateway.request(Method::POST, "/api/v0/version").header("host", host).send().await.unwrap();
     assert_eq!(rpc.status(), 503);
+
+    let gateway = TestGateway::start_with(|config| {
+        let resolver = "http://user:secret@127.0.0.1:1/token?key=hidden";
+        config.dns.resolvers = serde_json::from_value(resolver.into()).unwrap();
+    })
+    .await;
+    let text = ask(&gateway, host, "/", &[]).await.text().await.unwrap();
+    assert!(text.contains("http://127.0.0.1:1") && !text.contains("secret"), "{text}");
+    assert!(!text.contains("token") && !text.contains("hidden"), "{text}");
 }
 
 #[tokio::test]

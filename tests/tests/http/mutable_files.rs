@@ -385,6 +385,27 @@ async fn writers_of_different_files_run_in_parallel() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn write_fails_if_its_file_is_moved_or_removed_meanwhile() {
+    for change in ["mv?arg=/a&arg=/b", "rm?arg=/a&recursive=true", "mv?arg=/a/f&arg=/a/g", "rm?arg=/a/f"] {
+        let gateway = TestGateway::start().await;
+        write(&gateway, "/a/f&create=true&parents=true", "old").await;
+        let before = gateway.metric("ipfrs_upload_bytes_total").await;
+        let head = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"data\"\r\n\r\n";
+        let (sender, pieces) = futures::channel::mpsc::unbounded::<Result<String, std::io::Error>>();
+        let request = gateway.rpc("files/write?arg=/a/f&truncate=true");
+        let request = request.header("content-type", "multipart/form-data; boundary=b");
+        let written = tokio::spawn(request.body(reqwest::Body::wrap_stream(pieces)).send());
+        sender.unbounded_send(Ok(format!("{head}{}", "new ".repeat(1_000)))).unwrap();
+        gateway.until_metric("ipfrs_upload_bytes_total", |bytes| bytes > before).await;
+        run(&gateway, change).await;
+        sender.unbounded_send(Ok("\r\n--b--\r\n".to_owned())).unwrap();
+        drop(sender);
+        let failure = rpc_failure(written.await.unwrap().unwrap()).await;
+        assert!(failure.contains("was moved or removed while it was written"), "{change}: {failure}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn broken_upload_leaves_the_file_as_it_was() {
     let gateway = TestGateway::start().await;
     write(&gateway, "/file&create=true", "content").await;

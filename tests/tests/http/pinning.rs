@@ -195,6 +195,7 @@ async fn malformed_requests_change_nothing() {
     for (method, path, body, status) in [
         (Method::POST, PINS.to_owned(), json!({}), 400),
         (Method::POST, PINS.to_owned(), json!({ "cid": "Qm" }), 400),
+        (Method::POST, PINS.to_owned(), json!(["bafkqaaa"]), 400),
         (Method::POST, PINS.to_owned(), json!({ "cid": UNKNOWN, "name": "x".repeat(256) }), 400),
         (Method::POST, PINS.to_owned(), json!({ "cid": UNKNOWN, "origins": ["example.com"] }), 400),
         (Method::POST, PINS.to_owned(), json!({ "cid": UNKNOWN, "meta": { "a": "x".repeat(20_000) } }), 400),
@@ -270,4 +271,38 @@ async fn pins_that_others_make_or_remove_are_no_longer_those_of_a_request() {
         assert_eq!(gateway.content(&format!("/ipfs/{cid}")).await, content, "{theirs}");
         gateway.rpc_bytes(&format!("pin/rm?arg={cid}")).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn direct_pin_is_there_again_after_the_request() {
+    let gateway = TestGateway::start().await;
+    let content = vec![7; 1_000];
+    let [cid, other] =
+        [gateway.add("pin=false", content.clone()).await, gateway.add("pin=false", vec![6; 1_000]).await];
+    gateway.rpc_bytes(&format!("pin/add?arg={cid}&recursive=false&name=direct")).await;
+    let is_direct = async || {
+        let pins = gateway.rpc_json("pin/ls?type=direct&names=true").await;
+        pins["Keys"][&cid]["Name"] == "direct"
+    };
+    let id = request(&gateway, PINS, json!({ "cid": cid })).await;
+    until_state(&gateway, &id, "pinned").await;
+    assert!(!is_direct().await);
+    remove(&gateway, &id).await;
+    assert!(is_direct().await);
+
+    // Another request for the same content inherits it, and so does one that replaces that.
+    let first = request(&gateway, PINS, json!({ "cid": cid })).await;
+    until_state(&gateway, &first, "pinned").await;
+    let second = request(&gateway, PINS, json!({ "cid": cid })).await;
+    until_state(&gateway, &second, "pinned").await;
+    remove(&gateway, &first).await;
+    assert!(!is_direct().await);
+    let named = request(&gateway, &format!("{PINS}/{second}"), json!({ "cid": cid, "name": "named" })).await;
+    until_state(&gateway, &named, "pinned").await;
+    assert_eq!(recursive_pins(&gateway).await[&cid]["Name"], "named");
+    let moved = request(&gateway, &format!("{PINS}/{named}"), json!({ "cid": other })).await;
+    until_state(&gateway, &moved, "pinned").await;
+    assert!(is_direct().await);
+    gateway.rpc_bytes("repo/gc").await;
+    assert_eq!(gateway.content(&format!("/ipfs/{cid}")).await, content);
 }

@@ -157,7 +157,13 @@ async fn block_put_with_pin_pins_recursively() {
     let refused = gateway.post_form("block/put?cid-codec=dag-cbor&pin=true", Form::new().file("b", &node)).await;
     let message = rpc_failure(refused).await;
     assert!(message.contains("cannot pin"), "{message}");
+    // Links of an unknown codec could not be kept.
+    let message =
+        rpc_failure(gateway.post_form("block/put?cid-codec=0x90&pin=true", Form::new().file("b", "x")).await).await;
+    assert!(message.contains("no decoder registered for multicodec code 144 (0x90)"), "{message}");
     assert_eq!(pinned(&gateway, "recursive").await, [leaf.as_str()]);
+    let block = gateway.put_block("cid-codec=0x90", "x").await;
+    gateway.rpc_json(&format!("pin/add?arg={block}&recursive=false")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -491,3 +491,34 @@ async fn mutable_files_are_usable_while_a_directory_in_them_is_fetched() {
     let listed = tokio::time::timeout(std::time::Duration::from_secs(20), listed).await.unwrap();
     assert_eq!(listed["Entries"][0]["Name"], "d");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_of_a_file_are_fetched_without_the_rest() {
+    let original = Original::start().await;
+    let (content, cid) = (&original.content, &original.cid);
+    let end = content.len();
+    let part = content.slice(end - 10..);
+    let gateway_path = format!("/ipfs/{cid}?filename=x.bin");
+    let download = format!("/v1/stream/download/{cid}");
+    let offset = end - 10;
+    for (method, path, range) in [
+        (Method::GET, &gateway_path, Some(format!("bytes={offset}-{}", end - 1))),
+        (Method::GET, &gateway_path, Some(format!("bytes={offset}-"))),
+        (Method::GET, &gateway_path, Some("bytes=-10".to_owned())),
+        (Method::GET, &download, Some(format!("bytes={offset}-"))),
+        (Method::GET, &format!("{download}?offset={offset}&limit=10"), None),
+        (Method::POST, &format!("/api/v0/cat?arg={cid}&offset={offset}&length=10"), None),
+    ] {
+        let gateway = retrieving_from(&original.origin).await;
+        let mut request = gateway.request(method, path);
+        if let Some(range) = &range {
+            request = request.header("range", range);
+        }
+        let response = request.send().await.unwrap();
+        assert!(response.status().is_success(), "{path} {range:?}");
+        assert_eq!(response.bytes().await.unwrap(), part, "{path} {range:?}");
+        // Blocks that arrive later would come from a stream that still runs.
+        gateway.until_metric("ipfrs_retrieval_sessions", |sessions| sessions == 0).await;
+        assert_eq!(gateway.blocks().await, 2, "{path} {range:?}: the root and the last leaf");
+    }
+}

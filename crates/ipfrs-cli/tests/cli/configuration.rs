@@ -1,6 +1,7 @@
 //! Configuration, usage errors and exit codes.
 
-use std::fs;
+use std::fs::{self, File};
+use std::process::Stdio;
 
 use crate::harness::{Place, Ran, noise};
 
@@ -49,6 +50,13 @@ fn keys_are_shown_set_and_unset() {
         let checked = command.env_remove("IPFRS_GRPC_PORT").env_remove("IPFRS_API_PORT").output().unwrap();
         let stderr = String::from_utf8_lossy(&checked.stderr);
         assert!(checked.status.code() == Some(1) && stderr.contains(problem), "{text}: {stderr}");
+    }
+    // Texts that look like numbers are shown as they are used.
+    for text in ["1.10", "1_000", "12e4"] {
+        let shown = place.command(&["config", "get", "store.path"]).env("IPFRS_STORE_PATH", text).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&shown.stdout).trim(), text);
+        let shown = place.command(&["config", "show"]).env("IPFRS_STORE_PATH", text).output().unwrap();
+        assert!(String::from_utf8_lossy(&shown.stdout).contains(&format!("\npath = \"{text}\"  # environment")));
     }
     let misled = place.command(&["config", "show"]).env("IPFRS_REPO", "elsewhere").output().unwrap();
     assert!(String::from_utf8_lossy(&misled.stderr).contains("use IPFRS_PATH"));
@@ -198,6 +206,16 @@ fn usage_errors_exit_with_2() {
         assert!(ran.stderr.contains("--help"), "{arguments:?}: {ran:?}");
     }
     assert!(!place.repo().exists());
+}
+
+#[test]
+fn exit_code_is_the_same_without_a_standard_error() {
+    let place = Place::new();
+    for (arguments, code) in [(&["cat", "bogus"][..], 1), (&["cat"], 2)] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let status = place.command(arguments).stdout(Stdio::null()).stderr(full).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+    }
 }
 
 #[test]

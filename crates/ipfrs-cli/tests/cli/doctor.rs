@@ -126,6 +126,28 @@ fn doctor_reports_a_wrong_configuration_and_goes_on() {
 }
 
 #[test]
+fn doctor_finds_keys_that_a_daemon_refuses() {
+    let place = Place::new();
+    place.ok(&["key", "gen", "k"]);
+    place.write("repo/config.toml", b"[auth]\nenabled = true\n");
+    let daemon = place.start(&[]);
+    place.ok(&["auth", "key", "create", "k", "--scope", "read"]);
+    drop(daemon);
+    let key = fs::read_dir(place.repo().join("keystore")).unwrap().next().unwrap().unwrap().path();
+    let api_keys = place.repo().join("auth/keys.json");
+    for (path, check) in [(&key, "private keys"), (&api_keys, "private keys"), (&api_keys, "configuration")] {
+        fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+        let (_, found) = findings(doctor(&place));
+        assert_ne!(finding(&found, check)["status"], "ok", "{found:?}");
+        fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+    }
+    assert_eq!(finding(&findings(doctor(&place)).1, "private keys")["status"], "ok");
+    fs::write(&api_keys, "{").unwrap();
+    let (_, found) = findings(doctor(&place));
+    assert!(finding(&found, "configuration")["message"].as_str().unwrap().contains("keys.json"), "{found:?}");
+}
+
+#[test]
 fn doctor_finds_secrets_in_a_configuration_that_others_can_read() {
     let place = Place::new();
     let auth = "[auth]\nenabled = true\nrpc.me = { secret = \"bearer:0123456789abcdef\", paths = [\"/api/v0/id\"] }\n";

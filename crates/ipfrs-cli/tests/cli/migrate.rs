@@ -1,6 +1,8 @@
 //! `migrate`: from a repo of Kubo that the test writes, from another daemon, and the export.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -160,4 +162,14 @@ fn content_moves_from_a_daemon_and_is_exported() {
     third.ok(&["dag", "import", "--pin-roots=false", exported.join("files.car").to_str().unwrap()]);
     assert_eq!(third.run(&["cat", &cid]).stdout, b"content");
     assert!(target.fails(&["migrate", "export", exported.to_str().unwrap()]).contains("must not exist"));
+    // Names that are not UTF-8 keep their bytes.
+    for (name, content) in [(&b"/caf\xe9"[..], "one"), (b"/caf\xe8", "two")] {
+        let mut write = third.command(&["files", "write", "--create"]);
+        write.arg(OsStr::from_bytes(name)).arg(third.write("content", content.as_bytes()));
+        assert!(write.status().unwrap().success());
+    }
+    let exported = third.path("export");
+    third.ok(&["migrate", "export", exported.to_str().unwrap()]);
+    let list = fs::read_to_string(exported.join("files.ndjson")).unwrap();
+    assert!(list.contains(r#""NameBytes":"Y2Fm6Q==""#) && list.contains(r#""NameBytes":"Y2Fm6A==""#), "{list}");
 }

@@ -1,7 +1,7 @@
 //! Media types of responses.
 
 use http::HeaderMap;
-use http::header::ACCEPT;
+use ipfrs_middleware::accept::media_by_weight;
 
 /// Media type of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,19 +15,9 @@ pub(super) enum Media {
 }
 
 impl Media {
-    /// Returns the first supported type that a request accepts; JSON if there is none.
+    /// Returns the supported type that a request prefers; JSON if there is none.
     pub(super) fn accepted(headers: &HeaderMap) -> Self {
-        let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        let mut ranges = values.flat_map(|value| value.split(',')).map(|range| {
-            let (name, parameters) = range.split_once(';').unwrap_or((range, ""));
-            let is_refused = parameters.split(';').any(|parameter| {
-                let weight = parameter.trim().strip_prefix("q=");
-                weight.is_some_and(|weight| weight.parse() == Ok(0.0_f32))
-            });
-            (name.trim().to_ascii_lowercase(), is_refused)
-        });
-        let known = ranges.find_map(|(name, is_refused)| match name.as_str() {
-            _ if is_refused => None,
+        let known = media_by_weight(headers).into_iter().find_map(|media| match media.as_str() {
             "application/json" | "application/*" | "*/*" => Some(Self::Json),
             "application/graphql-response+json" => Some(Self::GraphQlJson),
             "text/event-stream" => Some(Self::EventStream),
@@ -48,11 +38,12 @@ impl Media {
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
+    use http::header::ACCEPT;
 
     use super::*;
 
     #[test]
-    fn first_supported_type_is_chosen() {
+    fn preferred_supported_type_is_chosen() {
         for (accept, media) in [
             ("", Media::Json),
             ("*/*", Media::Json),
@@ -60,6 +51,8 @@ mod tests {
             ("application/graphql-response+json, application/json;q=0.9", Media::GraphQlJson),
             ("application/json, application/graphql-response+json", Media::Json),
             ("application/graphql-response+json;q=0, application/json", Media::Json),
+            ("application/json;q=0.1, application/graphql-response+json;q=1", Media::GraphQlJson),
+            ("text/event-stream;q=0.1, application/json;q=1", Media::Json),
             ("TEXT/EVENT-STREAM", Media::EventStream),
             ("text/html,application/xhtml+xml,*/*;q=0.8", Media::Json),
         ] {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use http::header::{HOST, HeaderName};
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::{Client, TrustedProxies};
 use ipfrs_rpc::kubo_config::tcp_multiaddr;
@@ -289,9 +289,7 @@ impl Hosts {
 
     /// Returns the client of a request from `peer` with these headers.
     pub(crate) fn client(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Client {
-        // A value that is not ASCII is not an address.
-        let hops = headers.get_all(X_FORWARDED_FOR).iter().map(|value| value.to_str().unwrap_or("?"));
-        self.proxies.client(peer, hops)
+        self.proxies.client(peer, headers.get_all(X_FORWARDED_FOR).iter().map(HeaderValue::as_bytes))
     }
 
     /// Returns the route of a request. A host reported by a proxy selects only configured hosts and websites, never

@@ -2,7 +2,7 @@
 
 use http::header::{RANGE, VIA};
 use http::request::Parts;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use ipfrs_node::{Expected, RequestContext, Span};
 
 use super::format::{Format, format_by_accept, format_by_name};
@@ -36,18 +36,24 @@ fn expected(parts: &Parts) -> Expected {
     match format {
         _ if parts.method == Method::HEAD => Expected::Block,
         Format::Tar => Expected::All,
-        Format::Deserialised => range(&parts.headers).map_or(Expected::Entity, Expected::Bytes),
+        Format::Deserialised => parts.headers.get(RANGE).map_or(Expected::Entity, of_range),
         // A CAR states its scope itself.
         Format::Car => Expected::Entity,
         Format::Raw | Format::Codec(_) | Format::IpnsRecord => Expected::Block,
     }
 }
 
-/// Returns the range of a request for one range with a first and a last byte.
-fn range(headers: &HeaderMap) -> Option<Span> {
-    let (first, last) = byte_ranges(headers.get(RANGE)?)?.split_once('-')?;
-    let (start, last) = (first.trim().parse::<u64>().ok()?, last.trim().parse::<u64>().ok()?);
-    Some(Span { start, len: last.checked_sub(start)?.checked_add(1)? })
+/// Returns the part that a request with this `Range` needs. What the first block must be known for, such as the end of
+/// the file, is retrieved by the reader.
+fn of_range(range: &HeaderValue) -> Expected {
+    let Some(ranges) = byte_ranges(range) else { return Expected::Entity };
+    let span = || {
+        let (first, last) = ranges.split_once('-')?;
+        let (start, last) = (first.trim().parse::<u64>().ok()?, last.trim());
+        let last = if last.is_empty() { u64::MAX - 1 } else { last.parse::<u64>().ok()? };
+        Some(Span { start, len: last.checked_sub(start)?.checked_add(1)? })
+    };
+    span().map_or(Expected::Block, Expected::Bytes)
 }
 
 #[cfg(test)]
@@ -73,9 +79,11 @@ mod tests {
             (Method::GET, "/ipfs/a?format=raw", &[], Expected::Block),
             (Method::GET, "/ipfs/a?format=tar", &[], Expected::All),
             (Method::GET, "/ipfs/a", &range("bytes=5-9"), Expected::Bytes(Span { start: 5, len: 5 })),
-            (Method::GET, "/ipfs/a", &range("bytes=-9"), Expected::Entity),
-            (Method::GET, "/ipfs/a", &range("bytes=0-1,5-9"), Expected::Entity),
-            (Method::GET, "/ipfs/a", &range("bytes=0-18446744073709551615"), Expected::Entity),
+            (Method::GET, "/ipfs/a", &range("bytes=5-"), Expected::Bytes(Span { start: 5, len: u64::MAX - 5 })),
+            (Method::GET, "/ipfs/a", &range("bytes=-9"), Expected::Block),
+            (Method::GET, "/ipfs/a", &range("bytes=0-1,5-9"), Expected::Block),
+            (Method::GET, "/ipfs/a", &range("bytes=0-18446744073709551615"), Expected::Block),
+            (Method::GET, "/ipfs/a", &range("lines=5-9"), Expected::Entity),
         ] {
             assert_eq!(expected_of(method, target, headers), part, "{target} {headers:?}");
         }

@@ -76,10 +76,18 @@ fn is_set(value: &str) -> bool {
 /// Returns the part that a command reads below the target of its path.
 fn expected(request: &Request) -> Expected {
     match request.uri().path() {
+        // The reader retrieves the part.
+        "/cat" if has_option(request, &["offset", "o", "length", "l"]) => Expected::Block,
         "/cat" | "/ls" => Expected::Entity,
         "/get" => Expected::All,
         _ => Expected::Block,
     }
+}
+
+/// Whether the query has one of the options.
+fn has_option(request: &Request, names: &[&str]) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    form_urlencoded::parse(query.as_bytes()).any(|(name, _)| names.contains(&name.as_ref()))
 }
 
 /// Runs the command within its time limit.

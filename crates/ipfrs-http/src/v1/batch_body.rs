@@ -4,9 +4,10 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use ipfrs_core::{Error, Result};
+use ipfrs_middleware::accept::media_by_weight;
 use serde::Deserialize;
 
-use crate::gateway::format::{CAR_MEDIA_TYPE, accepted};
+use crate::gateway::format::CAR_MEDIA_TYPE;
 use crate::json_object;
 
 /// Parses JSON, whatever the request's `Content-Type`: `curl -d` sends form-urlencoded.
@@ -21,8 +22,12 @@ pub(super) fn is_car(headers: &HeaderMap) -> bool {
     media.is_some_and(|media| media.trim().eq_ignore_ascii_case(CAR_MEDIA_TYPE))
 }
 
-/// Whether `Accept` names CAR before JSON.
+/// Whether `Accept` prefers CAR to JSON.
 pub(super) fn accepts_car(headers: &HeaderMap) -> bool {
-    let offered = |media: &&str| [CAR_MEDIA_TYPE, "application/json"].iter().any(|o| media.eq_ignore_ascii_case(o));
-    accepted(headers).find(offered).is_some_and(|media| media.eq_ignore_ascii_case(CAR_MEDIA_TYPE))
+    let known = media_by_weight(headers).into_iter().find_map(|media| match media.as_str() {
+        CAR_MEDIA_TYPE => Some(true),
+        "application/json" | "application/*" | "*/*" => Some(false),
+        _ => None,
+    });
+    known.unwrap_or(false)
 }

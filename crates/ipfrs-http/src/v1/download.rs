@@ -10,7 +10,7 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{ContentPath, FileContent, Object, ObjectKind, Span};
+use ipfrs_node::{ContentPath, Expected, FileContent, Object, ObjectKind, Span, expecting};
 
 use super::refusal::Refusal;
 use super::upload::repeated;
@@ -50,11 +50,13 @@ fn beyond_end(what: &str, size: u64) -> Refusal {
 async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Response, Refusal> {
     let query = Query::read(parts.uri.query().unwrap_or_default())?;
     let name = path.segments().last().map(|name| name.to_string_lossy().into_owned());
-    let object = state.node.resolve(path).await?.whole()?;
+    let is_part = query.offset.is_some() || query.limit.is_some() || parts.headers.contains_key(RANGE);
+    // The reader retrieves the part.
+    let expected = if is_part || parts.method == Method::HEAD { Expected::Block } else { Expected::Entity };
+    let object = expecting(expected, state.node.resolve(path)).await?.whole()?;
     let etag = format!("\"{}\"", object.resolved.cid);
     let name = query.filename.clone().or(name).unwrap_or_else(|| object.resolved.cid.clone());
     let file = file(&object).await?;
-    let is_part = query.offset.is_some() || query.limit.is_some() || parts.headers.contains_key(RANGE);
     content_limits::check_size(state, file.size(), Remedy::Download)?;
     content_limits::check_range(state, is_part, file.size(), Remedy::Download)?;
 

@@ -266,11 +266,12 @@ struct Metadata {
 }
 
 impl Metadata {
-    /// Parses pairs of a key and a base64 value, separated by commas.
+    /// Parses pairs of a key and a base64 value, separated by commas. Several headers are one list (RFC 9110, 5.3).
     fn read(headers: &HeaderMap) -> Result<Self> {
-        let Some(text) = headers.get(UPLOAD_METADATA) else { return Ok(Self { text: String::new(), filename: None }) };
         let invalid = |why: &str| Error::invalid(format!("invalid Upload-Metadata: {why}"));
-        let text = text.to_str().map_err(|e| invalid("it is not ASCII").with_source(e))?;
+        let lines = headers.get_all(UPLOAD_METADATA).iter().map(HeaderValue::to_str);
+        let lines = lines.collect::<Result<Vec<_>, _>>().map_err(|e| invalid("it is not ASCII").with_source(e))?;
+        let text = lines.join(",");
         if text.len() > MAX_METADATA_BYTES {
             return Err(Error::too_large(format!(
                 "Upload-Metadata is over the limit of {MAX_METADATA_BYTES} bytes: leave out values only your client needs"
@@ -289,6 +290,6 @@ impl Metadata {
                 filename = Some(name.map_err(|e| invalid("the filename is not UTF-8").with_source(e))?);
             }
         }
-        Ok(Self { text: text.to_owned(), filename: filename.filter(|name| !name.is_empty()) })
+        Ok(Self { text, filename: filename.filter(|name| !name.is_empty()) })
     }
 }

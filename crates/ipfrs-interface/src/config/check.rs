@@ -4,14 +4,14 @@ use std::fs;
 use std::path::Path;
 
 use ipfrs_core::{Error, Result};
-use ipfrs_middleware::auth::check_key_set;
+use ipfrs_middleware::auth::{check_api_keys, check_key_set};
 use ipfrs_node::check_denylists;
 
 use super::Config;
 use crate::tls;
 
 impl Config {
-    /// Checks the denylists, the certificates, the keys of tokens and the directory of references, and that
+    /// Checks the denylists, the certificates, the keys of callers and of tokens, and the directory of references, and that
     /// no two listeners have the same address. Blocks on the disk.
     ///
     /// # Errors
@@ -19,6 +19,9 @@ impl Config {
     pub fn check_references(&self, repo: &Path) -> Result<()> {
         check_denylists(repo, &self.gateway.denylists)?;
         tls::check_files(&self.tls)?;
+        if self.auth.enabled {
+            check_api_keys(repo)?;
+        }
         let keys = &self.auth.jwt_keys;
         if !keys.is_empty() && !["http://", "https://"].iter().any(|scheme| keys.starts_with(scheme)) {
             check_key_set(Path::new(keys))?;

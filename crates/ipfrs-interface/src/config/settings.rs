@@ -318,11 +318,14 @@ impl Settings {
 
     /// Returns one section, from its defaults and the settings.
     pub(crate) fn section<T: DeserializeOwned>(&self, section: &'static str) -> Result<T> {
-        let mut table = Table::new();
-        for (&(_, key), setting) in self.by_key.iter().filter(|((of, _), _)| *of == section) {
-            table.insert(key.to_owned(), value_for::<T>(section, key, setting)?);
-        }
-        T::deserialize(table).map_err(|e| Error::invalid(format!("[{section}]: {}", e.message())))
+        let values = self.values::<T>(section)?;
+        T::deserialize(values).map_err(|e| Error::invalid(format!("[{section}]: {}", e.message())))
+    }
+
+    /// Returns the values of the keys of a section that are set, in the form that the section reads.
+    pub(super) fn values<T: DeserializeOwned>(&self, section: &'static str) -> Result<Table> {
+        let of_section = self.by_key.iter().filter(|((of, _), _)| *of == section);
+        of_section.map(|(&(_, key), setting)| Ok((key.to_owned(), value_for::<T>(section, key, setting)?))).collect()
     }
 
     /// Prepends the place to a message of the form `section.key = value: why`.
@@ -385,13 +388,15 @@ impl Settings {
     fn table(&self) -> Result<Table> {
         let mut table: Table = toml::from_str(Config::DEFAULT_TEXT)
             .map_err(|e| Error::internal("the built-in configuration is invalid").with_source(e))?;
-        for ((section, key), setting) in &self.by_key {
-            let values = table.entry(*section).or_insert_with(|| Value::Table(Table::new()));
+        for section in SECTIONS {
+            let values = table.entry(section.name).or_insert_with(|| Value::Table(Table::new()));
             let Value::Table(values) = values else { continue };
-            match (values.get_mut(*key), &setting.value) {
-                // A table sets some of its keys.
-                (Some(Value::Table(defaults)), Value::Table(set)) => defaults.extend(set.clone()),
-                (_, value) => drop(values.insert((*key).to_owned(), value.clone())),
+            for (key, set) in (section.values)(self)? {
+                match (values.get_mut(&key), set) {
+                    // A table sets some of its keys.
+                    (Some(Value::Table(defaults)), Value::Table(set)) => defaults.extend(set),
+                    (_, value) => drop(values.insert(key, value)),
+                }
             }
         }
         Ok(table)

@@ -26,7 +26,9 @@ pub(super) fn refused(outcome: Outcome) -> Error {
             let why = "the token cannot be verified, because the keys of its issuer are not available: try again later";
             return Error::new(ErrorKind::Unavailable, why);
         }
-        Outcome::Expired => "the key, token or session has expired: create a new one",
+        Outcome::Expired => {
+            "the key, token or session has expired or is not valid yet: create a new one, or check the clock"
+        }
         _ => "the key or token is not valid here: it is unknown or revoked, or from another issuer",
     })
 }

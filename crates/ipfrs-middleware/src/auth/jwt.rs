@@ -12,7 +12,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ipfrs_core::hash::sha2_256;
 use ipfrs_core::{Cid, Error, Result, parse_cid};
 use ipfrs_node::off_workers;
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
+use jsonwebtoken::errors::ErrorKind as TokenError;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use parking_lot::RwLock;
 use serde_json::{Map, Value};
@@ -132,6 +133,10 @@ impl JwtVerifier {
         let header = (token.len() <= MAX_TOKEN_BYTES).then(|| decode_header(token).ok()).flatten();
         // A token that names critical extensions must be refused, because this program knows none (RFC 7515, 4.1.11).
         let header = header.filter(|_| !has_critical(token)).ok_or(Outcome::Malformed)?;
+        // Tokens for other purposes have other types, such as `logout+jwt` (RFC 8725, 3.11).
+        if !header.typ.as_deref().is_none_or(is_access_type) {
+            return Err(Outcome::Malformed);
+        }
         let kid = header.kid.unwrap_or_default();
         let max_age = if matches!(self.source, Source::File(_)) { FILE_AGE } else { URL_AGE };
         let (age, is_known) = self.state(&kid);
@@ -142,24 +147,26 @@ impl JwtVerifier {
         if age.is_none_or(|age| age > MAX_AGE) {
             return Err(Outcome::Unavailable);
         }
-        let key = {
+        let named: Vec<DecodingKey> = {
             let keys = self.keys.read();
             let named = keys.keys.get(&kid).into_iter().flatten();
-            named.clone().find(|(algorithm, _)| *algorithm == header.alg).map(|(_, key)| key.clone())
+            named.filter(|(algorithm, _)| *algorithm == header.alg).map(|(_, key)| key.clone()).collect()
         };
-        let key = key.ok_or(Outcome::Unknown)?;
         let mut validation = Validation::new(header.alg);
         validation.leeway = LEEWAY_SECONDS;
         validation.validate_nbf = true;
         validation.set_issuer(&[&self.issuer]);
         validation.set_audience(&[&self.audience]);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
-        let claims = match decode::<Map<String, Value>>(token, &key, &validation) {
-            Ok(decoded) => decoded.claims,
-            Err(e) if matches!(e.kind(), jsonwebtoken::errors::ErrorKind::ExpiredSignature) => {
+        // Keys may share a name, as those without one do.
+        let decoded = named.iter().map(|key| decode::<Map<String, Value>>(token, key, &validation));
+        let is_of_key = |decoded: &Result<_, jsonwebtoken::errors::Error>| !matches!(decoded, Err(e) if matches!(e.kind(), TokenError::InvalidSignature));
+        let claims = match decoded.into_iter().find(is_of_key) {
+            Some(Ok(decoded)) => decoded.claims,
+            Some(Err(e)) if matches!(e.kind(), TokenError::ExpiredSignature | TokenError::ImmatureSignature) => {
                 return Err(Outcome::Expired);
             }
-            Err(_) => return Err(Outcome::Unknown),
+            _ => return Err(Outcome::Unknown),
         };
         // The library also takes a list of issuers, which is no JSON Web Token (RFC 7519, 4.1.1).
         if !claims.get("iss").is_some_and(Value::is_string) {
@@ -273,6 +280,12 @@ fn shortened(subject: &str) -> Cow<'_, str> {
     format!("{}#{hash}", &subject[..end]).into()
 }
 
+/// Whether tokens of this type give access: `JWT`, or that of RFC 9068, 2.1.
+fn is_access_type(typ: &str) -> bool {
+    let typ = typ.to_ascii_lowercase();
+    matches!(typ.strip_prefix("application/").unwrap_or(&typ), "jwt" | "at+jwt")
+}
+
 /// Whether a token says that some of its header must be understood.
 fn has_critical(token: &str) -> bool {
     let header = token.split('.').next().and_then(|header| URL_SAFE_NO_PAD.decode(header).ok()).unwrap_or_default();
@@ -305,7 +318,9 @@ fn parse(bytes: &[u8], allows_secrets: bool) -> Result<Parsed> {
     let set: JwkSet = serde_json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
     let mut keys: HashMap<String, Vec<_>> = HashMap::new();
     for jwk in &set.keys {
-        let is_for_signatures = jwk.common.public_key_use.as_ref().is_none_or(|it| *it == PublicKeyUse::Signature);
+        let common = &jwk.common;
+        let is_for_signatures = common.public_key_use.as_ref().is_none_or(|it| *it == PublicKeyUse::Signature)
+            && common.key_operations.as_ref().is_none_or(|it| it.contains(&KeyOperations::Verify));
         let Some(algorithm) = algorithm(jwk, allows_secrets).filter(|_| is_for_signatures) else { continue };
         if let AlgorithmParameters::OctetKey(secret) = &jwk.algorithm
             && secret.value.len() < MIN_SECRET_CHARACTERS
@@ -417,6 +432,45 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[tokio::test]
+    async fn only_access_tokens_that_are_valid_now_give_access() {
+        let signers = ["one", "other"].map(|text| EncodingKey::from_secret(text.repeat(32).as_bytes()));
+        let keys = signers.iter().map(|signer| Jwk::from_encoding_key(signer, Algorithm::HS256).unwrap());
+        let set = serde_json::to_vec(&JwkSet { keys: keys.collect() }).unwrap();
+        let verifier = Arc::new(JwtVerifier {
+            source: Source::File(PathBuf::new()),
+            scope_claim: "scope".to_owned(),
+            issuer: "issuer".to_owned(),
+            audience: "ipfrs".to_owned(),
+            keys: RwLock::new(KeySet { keys: parse(&set, true).unwrap().keys, read: Some(Instant::now()) }),
+            reading: Arc::default(),
+        });
+        let far = 4_000_000_000_u64;
+        // Both keys have no name.
+        for signer in &signers {
+            let token = |typ: Option<&str>, nbf: u64, exp: u64| {
+                let claims = json!({ "iss": "issuer", "aud": "ipfrs", "nbf": nbf, "exp": exp });
+                let header = Header { typ: typ.map(str::to_owned), ..Header::new(Algorithm::HS256) };
+                encode(&header, &claims, signer).unwrap()
+            };
+            for typ in [None, Some("JWT"), Some("jwt"), Some("at+jwt"), Some("application/at+JWT")] {
+                assert!(verifier.verify(&token(typ, 0, far)).await.is_ok(), "{typ:?}");
+            }
+            for typ in ["logout+jwt", "dpop+jwt", "", "application/json"] {
+                assert_eq!(verifier.verify(&token(Some(typ), 0, far)).await.unwrap_err(), Outcome::Malformed, "{typ}");
+            }
+            assert_eq!(verifier.verify(&token(None, far, far)).await.unwrap_err(), Outcome::Expired, "not yet");
+            assert_eq!(verifier.verify(&token(None, 0, 1)).await.unwrap_err(), Outcome::Expired, "no longer");
+        }
+        let stranger = EncodingKey::from_secret(&[1; 64]);
+        let claims = json!({ "iss": "issuer", "aud": "ipfrs", "exp": far });
+        let token = encode(&Header::new(Algorithm::HS256), &claims, &stranger).unwrap();
+        assert_eq!(verifier.verify(&token).await.unwrap_err(), Outcome::Unknown);
+        let of_signing =
+            r#"{"keys":[{"kty":"oct","k":"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY","key_ops":["sign"]}]}"#;
+        assert!(parse(of_signing.as_bytes(), true).unwrap().keys.is_empty());
     }
 
     #[test]

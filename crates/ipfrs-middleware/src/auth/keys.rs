@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -170,13 +170,35 @@ fn id_of(token: &str) -> Option<&str> {
     token.strip_prefix(PREFIX)?.split_once('_').map(|(id, _)| id)
 }
 
+fn path(repo: &Path) -> PathBuf {
+    repo.join("auth").join("keys.json")
+}
+
+/// Reads the file. Returns `None` if there is none. Blocks on the disk.
+fn read_file(path: &Path) -> Result<Option<Loaded>> {
+    let Some(bytes) = read_private(path, Exposed::Refuse)? else { return Ok(None) };
+    let damaged = |why: String| {
+        Error::corrupt(format!("{}: {why}. Restore it from a backup, or remove it: all keys end", path.display()))
+    };
+    let file: KeyFile = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
+    Loaded::of(file).map(Some).map_err(|e| damaged(e.to_string()))
+}
+
+/// Checks the API keys of a repo. Blocks on the disk.
+///
+/// # Errors
+/// The file is damaged, or other users can access it.
+pub fn check_api_keys(repo: &Path) -> Result<()> {
+    read_file(&path(repo)).map(drop)
+}
+
 impl Keys {
     pub(super) fn new(node: &Node) -> Self {
         Self { node: node.clone(), changing: tokio::sync::Mutex::default(), loaded: RwLock::default() }
     }
 
     fn path(&self) -> PathBuf {
-        self.node.repo().join("auth").join("keys.json")
+        path(self.node.repo())
     }
 
     /// Reads the file, unless that was done before.
@@ -195,18 +217,7 @@ impl Keys {
     /// Reads the file. Returns `None` if there is none.
     async fn read(&self) -> Result<Option<Loaded>> {
         let path = self.path();
-        off_workers(move || {
-            let Some(bytes) = read_private(&path, Exposed::Refuse)? else { return Ok(None) };
-            let damaged = |why: String| {
-                Error::corrupt(format!(
-                    "{}: {why}. Restore it from a backup, or remove it: all keys end",
-                    path.display()
-                ))
-            };
-            let file: KeyFile = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
-            Loaded::of(file).map(Some).map_err(|e| damaged(e.to_string()))
-        })
-        .await
+        off_workers(move || read_file(&path)).await
     }
 
     /// Returns the principal with this token. A comparison takes the same time wherever the token is wrong.
@@ -423,7 +434,7 @@ fn time(seconds: u64) -> Result<SystemTime> {
 mod tests {
     use super::*;
 
-    async fn node(repo: &std::path::Path) -> Node {
+    async fn node(repo: &Path) -> Node {
         Node::builder(repo).open().await.unwrap()
     }
 

@@ -135,7 +135,9 @@ pub(super) fn convert(from: u64, data: &Bytes, to: u64) -> Result<Bytes, Convers
     let input = |error| ConversionError { is_input: true, error };
     let output = |error| ConversionError { is_input: false, error };
     let plain = match (from, to) {
-        (codec::JSON, codec::JSON | codec::CBOR) => Plain::from_json(data).map_err(input)?,
+        (codec::JSON, codec::JSON | codec::CBOR) => {
+            check_integers(data, "json").and_then(|()| Plain::from_json(data)).map_err(input)?
+        }
         (codec::CBOR, codec::JSON | codec::CBOR) => decode_plain_cbor(data).map_err(input)?,
         (_, codec::JSON | codec::CBOR) => {
             let name = if to == codec::JSON { "json" } else { "cbor" };
@@ -154,7 +156,7 @@ fn decode_plain_cbor(data: &Bytes) -> Result<Plain> {
 pub(super) fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
     match from {
         codec::JSON => {
-            check_integers(data)?;
+            check_integers(data, "json")?;
             Plain::from_json(data).map(Plain::into_ipld)
         }
         codec::CBOR => decode_plain_cbor(data).map(Plain::into_ipld),
@@ -167,7 +169,7 @@ pub(super) fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
             tree.map(Tree::into_ipld).map_err(|e| is_not("dag-cbor", &e))
         }
         codec::DAG_JSON => {
-            check_integers(data)?;
+            check_integers(data, "dag-json")?;
             dag_json::decode(data).map_err(|e| is_not("dag-json", &e))
         }
         other => Err(unsupported(other)),
@@ -182,16 +184,16 @@ fn is_not(codec: &str, error: &Error) -> Error {
 }
 
 /// Rejects JSON integers of more than 64 bits, which the parser would round to floating-point numbers.
-fn check_integers(json: &[u8]) -> Result<()> {
-    numbers(json).try_for_each(|number| check_integer(&json[number]))
+fn check_integers(json: &[u8], codec: &str) -> Result<()> {
+    numbers(json).try_for_each(|number| check_integer(&json[number], codec))
 }
 
-fn check_integer(number: &[u8]) -> Result<()> {
+fn check_integer(number: &[u8], codec: &str) -> Result<()> {
     let text = str::from_utf8(number).unwrap_or_default();
     let is_integer = !text.contains(['.', 'e', 'E']);
     if is_integer && text.len() > 18 && text.parse::<i64>().is_err() && text.parse::<u64>().is_err() {
         let shown: String = text.chars().take(40).collect();
-        return Err(Error::invalid(format!("it is not dag-json: the integer {shown} has more than 64 bits")));
+        return Err(Error::invalid(format!("it is not {codec}: the integer {shown} has more than 64 bits")));
     }
     Ok(())
 }

@@ -101,7 +101,10 @@ impl Node {
                 (current.link, current.raw_leaves) = (link, raw_leaves);
             }
             Ok(_) => return Err(Error::new(ErrorKind::Conflict, "the file was replaced while it was written")),
-            Err(e) if is_absent(&e) => return Ok(()),
+            Err(e) if is_absent(&e) => {
+                let text = "the file was moved or removed while it was written, so the new content is not stored";
+                return Err(Error::new(ErrorKind::Conflict, text));
+            }
             Err(e) => return Err(e),
         }
         if options.flush {

@@ -6,7 +6,7 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{OperationId, Progress, REMEMBERED, Registered};
+use super::{OperationId, OperationState, Progress, REMEMBERED, Registered};
 use crate::Node;
 
 /// How long a cancelled operation may take to end.
@@ -44,19 +44,23 @@ impl Node {
     /// is complete stays: files that an import has already reported, with their pins.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] for an unknown ID; [`ErrorKind::Conflict`] if the operation has ended already;
+    /// [`ErrorKind::NotFound`] for an unknown ID; [`ErrorKind::Conflict`] if the operation has ended already, or is
+    /// completed nevertheless;
     /// [`ErrorKind::Timeout`] if it does not end in time.
     pub async fn cancel_operation(&self, id: &OperationId) -> Result<()> {
         let known = self.inner.operations.find(id);
         let Registered { mut progress, cancellation } =
             known.ok_or_else(|| Error::not_found(format!("no operation {id}: it ended, or never began")))?;
+        let has_ended = || Error::new(ErrorKind::Conflict, format!("the operation {id} has ended already"));
         if progress.borrow().is_over() {
-            return Err(Error::new(ErrorKind::Conflict, format!("the operation {id} has ended already")));
+            return Err(has_ended());
         }
         cancellation.cancel();
         // No task works on an upload that waits for its client.
         self.end_cancelled_upload(id).await?;
         match timeout(CANCEL_TIME, progress.wait_for(Progress::is_over)).await {
+            // It may have been past the last point at which it can be cancelled.
+            Ok(Ok(ended)) if matches!(ended.state, OperationState::Done { .. }) => Err(has_ended()),
             // An operation that is gone has ended, too.
             Ok(_) => Ok(()),
             Err(_) => {

@@ -41,6 +41,7 @@ impl Node {
                 record.status = PinState::Failed;
                 record.details = "its pin was removed by other means than this service".to_owned();
                 record.made_pin = false;
+                record.direct = None;
                 requests.directory.write(&record).await?;
                 requests.queue.lock().update(record);
             }

@@ -7,7 +7,7 @@ use ipfrs_core::{Cid, Error, ErrorKind, Result, as_v1};
 use ipfrs_rpc::types::PinState;
 use tokio::time::Instant;
 
-use super::record::Record;
+use super::record::{MadePin, Record};
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
@@ -92,10 +92,11 @@ impl Queue {
 
     /// Leaves the pin of some content to another request for it, which then removes the pin when it is removed. Returns
     /// that request, if there is one. Its state does not change: it may be in work.
-    pub(super) fn hand_over(&mut self, cid: &Cid) -> Option<Record> {
+    pub(super) fn hand_over(&mut self, pin: &MadePin) -> Option<Record> {
         let mut others = self.by_time.values_mut();
-        let heir = others.find(|record| as_v1(&record.cid) == as_v1(cid) && record.status != PinState::Failed)?;
+        let heir = others.find(|record| as_v1(&record.cid) == as_v1(&pin.cid) && record.status != PinState::Failed)?;
         heir.made_pin = true;
+        heir.direct = heir.direct.take().or_else(|| pin.direct.clone());
         Some(heir.clone())
     }
 
@@ -109,10 +110,10 @@ impl Queue {
         let is_theirs = |cid: &Cid| theirs.contains(&as_v1(cid));
         let mut changed = Vec::new();
         for record in self.by_time.values_mut() {
-            if record.left_behind().any(|cid| is_theirs(&cid)) {
+            if record.left_behind().any(|pin| is_theirs(&pin.cid)) {
                 let old = record.clone();
                 record.made_pin &= !is_theirs(&record.cid);
-                record.replaces.retain(|replaced| !is_theirs(replaced));
+                record.replaces.retain(|replaced| !is_theirs(&replaced.cid));
                 changed.push((old, record.clone()));
             }
         }
@@ -240,6 +241,7 @@ mod tests {
             pin,
             details: String::new(),
             made_pin: false,
+            direct: None,
             replaces: Vec::new(),
         }
     }
@@ -263,7 +265,11 @@ mod tests {
     #[test]
     fn requests_concern_their_content_and_what_they_replace() {
         let [own, replaced] = ["bafkqaaa", "bafkqaaik"].map(|text| ipfrs_core::parse_cid(text).unwrap());
-        let mut queue = Queue::of(vec![Record { made_pin: true, replaces: vec![replaced], ..record("a", 0) }]);
+        let mut queue = Queue::of(vec![Record {
+            made_pin: true,
+            replaces: vec![MadePin { cid: replaced, direct: None }],
+            ..record("a", 0)
+        }]);
         queue.start_next(Instant::now()).unwrap();
         assert!(queue.concerns(&[own]) && queue.concerns(&[replaced]));
         let changed = queue.disown(&[replaced]);
@@ -282,10 +288,12 @@ mod tests {
     fn content_is_handed_over_to_a_request_in_work() {
         let mut queue = Queue::of(vec![record("a", 0)]);
         let started = queue.start_next(Instant::now()).unwrap();
-        let heir = queue.hand_over(&started.cid).unwrap();
+        let pin = MadePin { cid: started.cid, direct: Some("before".to_owned()) };
+        let heir = queue.hand_over(&pin).unwrap();
+        assert_eq!(heir.direct.as_deref(), Some("before"));
         assert!(heir.made_pin && heir.status == PinState::Pinning);
         assert!(queue.start_next(Instant::now()).is_none(), "it is not started twice");
         queue.update(Record { status: PinState::Failed, ..heir });
-        assert!(queue.hand_over(&started.cid).is_none());
+        assert!(queue.hand_over(&pin).is_none());
     }
 }

@@ -34,19 +34,30 @@ pub(super) struct Record {
     /// Whether the request made the pin, and no other command has pinned the content since: then the pin is removed with
     /// the request.
     pub(super) made_pin: bool,
-    /// Pinned content of the requests that this one replaces, until this one has ended.
-    pub(super) replaces: Vec<Cid>,
+    /// Name of the direct pin that the pin of this request has replaced.
+    pub(super) direct: Option<String>,
+    /// Pins of the requests that this one replaces, until this one has ended.
+    pub(super) replaces: Vec<MadePin>,
+}
+
+/// A pin that a request made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MadePin {
+    pub(super) cid: Cid,
+    /// Name of the direct pin that was there before, and is there again after the request.
+    pub(super) direct: Option<String>,
 }
 
 impl Record {
-    /// Returns the content of which this request made the pins.
-    pub(super) fn left_behind(&self) -> impl Iterator<Item = Cid> {
-        self.made_pin.then_some(self.cid).into_iter().chain(self.replaces.iter().copied())
+    /// Returns the pins that this request made, and those that it replaces.
+    pub(super) fn left_behind(&self) -> impl Iterator<Item = MadePin> {
+        let own = self.made_pin.then(|| MadePin { cid: self.cid, direct: self.direct.clone() });
+        own.into_iter().chain(self.replaces.iter().cloned())
     }
 
     /// Returns the CIDv1s of the content that this request is for, and of what it replaces.
     pub(super) fn content(&self) -> impl Iterator<Item = Cid> {
-        [&self.cid].into_iter().chain(&self.replaces).map(as_v1)
+        [&self.cid].into_iter().chain(self.replaces.iter().map(|pin| &pin.cid)).map(as_v1)
     }
 }
 
@@ -61,8 +72,35 @@ struct Saved {
     details: String,
     #[serde(default)]
     made_pin: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    direct: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    replaces: Vec<String>,
+    replaces: Vec<SavedPin>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum SavedPin {
+    Cid(String),
+    Direct { cid: String, direct: String },
+}
+
+impl SavedPin {
+    fn of(pin: &MadePin) -> Self {
+        let cid = pin.cid.to_string();
+        match &pin.direct {
+            None => Self::Cid(cid),
+            Some(direct) => Self::Direct { cid, direct: direct.clone() },
+        }
+    }
+
+    fn parse(self) -> Result<MadePin> {
+        let (cid, direct) = match self {
+            Self::Cid(cid) => (cid, None),
+            Self::Direct { cid, direct } => (cid, Some(direct)),
+        };
+        Ok(MadePin { cid: parse_cid(&cid)?, direct })
+    }
 }
 
 /// The directory of requests.
@@ -114,7 +152,8 @@ impl Directory {
             pin: record.pin.clone(),
             details: record.details.clone(),
             made_pin: record.made_pin,
-            replaces: record.replaces.iter().map(ToString::to_string).collect(),
+            direct: record.direct.clone(),
+            replaces: record.replaces.iter().map(SavedPin::of).collect(),
         };
         let bytes = serde_json::to_vec(&saved)
             .map_err(|e| Error::internal("a pin request cannot be written as JSON").with_source(e))?;
@@ -143,7 +182,7 @@ impl Directory {
 }
 
 fn parse(id: &str, bytes: &[u8]) -> Result<Record> {
-    let Saved { owner, created, status, pin, details, made_pin, replaces } =
+    let Saved { owner, created, status, pin, details, made_pin, direct, replaces } =
         serde_json::from_slice(bytes).map_err(|e| Error::corrupt(format!("it is malformed: {e}")))?;
     // The task that pinned it has ended with the process.
     let status = if status == PinState::Pinning { PinState::Queued } else { status };
@@ -156,6 +195,7 @@ fn parse(id: &str, bytes: &[u8]) -> Result<Record> {
         pin,
         details,
         made_pin,
-        replaces: replaces.iter().map(|cid| parse_cid(cid)).collect::<Result<_>>()?,
+        direct,
+        replaces: replaces.into_iter().map(SavedPin::parse).collect::<Result<_>>()?,
     })
 }

@@ -99,7 +99,7 @@ impl Node {
         record.status = if pinned.is_ok() { PinState::Pinned } else { PinState::Failed };
         record.details = pinned.err().map(|error| error.public_message().into_owned()).unwrap_or_default();
         let mut replaced = std::mem::take(&mut record.replaces);
-        replaced.retain(|replaced| as_v1(replaced) != as_v1(&record.cid));
+        replaced.retain(|replaced| as_v1(&replaced.cid) != as_v1(&record.cid));
         // Repeated after a crash, because the request is written last.
         let mut finished = Ok(());
         for replaced in &replaced {
@@ -111,14 +111,20 @@ impl Node {
     }
 
     async fn create_pin(&self, record: &mut Record, pins: Vec<Pin>, lease: &Lease) -> Result<()> {
-        if self.inner.pins.get(&record.cid).await?.is_some_and(|pin| pin.mode == PinMode::Recursive) {
+        let before = self.inner.pins.get(&record.cid).await?;
+        if before.as_ref().is_some_and(|pin| pin.mode == PinMode::Recursive) {
             // The request that this one replaces may have pinned the same content.
             let content = as_v1(&record.cid);
-            record.made_pin |= record.replaces.iter().any(|replaced| as_v1(replaced) == content);
-            return Ok(());
+            if let Some(made) = record.replaces.iter().find(|replaced| as_v1(&replaced.cid) == content) {
+                record.made_pin = true;
+                record.direct = record.direct.take().or_else(|| made.direct.clone());
+            }
+            // The pin of someone else keeps its name.
+            return if record.made_pin { insert_for_request(self, pins, lease).await } else { Ok(()) };
         }
         // Noted before the pin exists, so that a crash leaves no pin without a request.
         record.made_pin = true;
+        record.direct = before.map(|pin| pin.name);
         self.inner.pin_requests.directory.write(record).await?;
         insert_for_request(self, pins, lease).await
     }

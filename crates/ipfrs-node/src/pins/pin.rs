@@ -6,6 +6,7 @@ use std::future::Future;
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::{MAX_PIN_NAME_BYTES, Pin, PinMode, Pins};
 use ipfrs_stream::BlockStoreSource;
+use ipfrs_unixfs::knows_links;
 use tracing::Instrument;
 
 use super::difference::skip_common;
@@ -139,7 +140,8 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a missing block and its root;
-    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) for a direct pin of a CID that is pinned recursively; otherwise
+    /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a recursive pin above a block of a codec whose links are
+    /// not known; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) for a direct pin of a CID that is pinned recursively; otherwise
     /// as [`resolve`](Self::resolve) and [`ipfrs_store::Pins::insert_many`]. Nothing is pinned then.
     pub async fn pin(
         &self,
@@ -194,6 +196,12 @@ impl Node {
     /// Removes pins, as [`unpin`](Self::unpin) does, for a pin request that ends.
     pub(crate) async fn unpin_for_request(&self, cids: &[Cid], recursive: bool) -> Result<()> {
         changing(self, cids.to_vec(), self.inner.pins.remove_many(cids.to_vec(), recursive)).await
+    }
+
+    /// Replaces a pin by the direct pin that was there before a pin request that ends.
+    #[cfg(feature = "pinning")]
+    pub(crate) async fn restore_direct_pin(&self, cid: &Cid, name: String) -> Result<()> {
+        changing(self, vec![*cid], self.inner.pins.make_direct(cid, name)).await
     }
 
     /// Pins `to` recursively with the name of the recursive pin `from`. Unless `keep` is set, `from` is removed in
@@ -277,6 +285,14 @@ impl Node {
                 for visit in visits {
                     walked.blocks += 1;
                     walked.bytes += visit.found.map_err(cannot)?;
+                    let codec = visit.cid.codec();
+                    if !knows_links(codec) {
+                        let text = format!("no decoder registered for multicodec code {codec} (0x{codec:x})");
+                        let remedy = "a direct pin keeps this block without what it links to";
+                        return Err(cannot(Error::unsupported(format!(
+                            "could not choose a decoder: {text}; {remedy}"
+                        ))));
+                    }
                 }
                 progress(walked);
             }

@@ -14,7 +14,7 @@ use super::file::{TensorFile, TensorPart};
 use super::gather::Gather;
 use super::metrics::TensorOperation;
 use super::swap::Swap;
-use crate::{ContentPath, Node, Object, ObjectKind, current_client};
+use crate::{ContentPath, Expected, Node, Object, ObjectKind, current_client, expecting};
 
 impl Node {
     /// Returns the tensors of the file at a path. Does not count as a list operation; see [`Self::count_tensor`].
@@ -25,7 +25,7 @@ impl Node {
     /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) if `tensor.enabled` is false.
     pub async fn tensors(&self, path: impl Into<Arc<ContentPath>>) -> Result<TensorFile> {
         self.check_tensors()?;
-        self.tensors_of(self.resolve(path).await?).await
+        self.tensors_of(expecting(Expected::Block, self.resolve(path)).await?).await
     }
 
     /// Same as [`Self::tensors`] for a path that is already resolved.

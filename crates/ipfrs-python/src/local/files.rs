@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{LinkName, ListedKind, Node, Object, ObjectKind, Span, TensorFile, TensorInfo, TensorOperation};
+use ipfrs_node::{
+    Expected, LinkName, ListedKind, Node, Object, ObjectKind, Span, TensorFile, TensorInfo, TensorOperation, expecting,
+};
 
 use crate::backing::{Content, Entry, Pieces, Stat, TensorBytes, TensorEntry, TensorList, TensorStats};
 use crate::local::OpenNode;
@@ -43,7 +45,9 @@ fn lost() -> Error {
 }
 
 pub(super) async fn read(node: &OpenNode, path: &LinkName, offset: u64, length: Option<u64>) -> Result<Content> {
-    let object = object(node, path).await?;
+    // The reader retrieves the part.
+    let expected = if offset > 0 || length.is_some() { Expected::Block } else { Expected::Entity };
+    let object = expecting(expected, object(node, path)).await?;
     let file = match &object.kind {
         ObjectKind::File(file) => file,
         ObjectKind::Directory(_) => {
@@ -109,7 +113,7 @@ pub(super) async fn stat(node: &OpenNode, path: &LinkName) -> Result<Stat> {
 }
 
 pub(super) async fn tensors(node: &OpenNode, path: &LinkName) -> Result<TensorList> {
-    let file = node.tensors_of(object(node, path).await?).await?;
+    let file = node.tensors_of(expecting(Expected::Block, object(node, path)).await?).await?;
     let catalogue = &file.catalogue;
     node.count_tensor(TensorOperation::List, catalogue.tensors().iter().map(|tensor| tensor.bytes).sum());
     let tensors = catalogue.tensors().iter().map(|tensor| TensorEntry {
@@ -128,7 +132,7 @@ pub(super) async fn tensors(node: &OpenNode, path: &LinkName) -> Result<TensorLi
 }
 
 pub(super) async fn tensor(node: &OpenNode, path: &LinkName, name: &str, slice: &str) -> Result<TensorBytes> {
-    let file = node.tensors_of(object(node, path).await?).await?;
+    let file = node.tensors_of(expecting(Expected::Block, object(node, path)).await?).await?;
     let part = file.part(named(&file, name)?, &slice.parse()?)?;
     let content = Content { size: part.bytes, pieces: watched(node, node.read_tensor(&part)) };
     Ok(TensorBytes { dtype: part.dtype.name().to_owned(), shape: part.shape, content })
@@ -146,7 +150,7 @@ fn named<'a>(file: &'a TensorFile, name: &str) -> Result<&'a TensorInfo> {
 }
 
 pub(super) async fn tensor_stats(node: &OpenNode, path: &LinkName, name: &str) -> Result<TensorStats> {
-    let file = node.tensors_of(object(node, path).await?).await?;
+    let file = node.tensors_of(expecting(Expected::Block, object(node, path)).await?).await?;
     let tensor = named(&file, name)?;
     let summary = node.tensor_stats(&file, tensor).await?;
     Ok(TensorStats {

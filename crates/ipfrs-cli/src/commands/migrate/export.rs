@@ -49,7 +49,9 @@ jq -r 'select(.Type == "direct" or .Name) |
 put() {
   [ "$(ipfs files stat --hash "/$2" 2>/dev/null)" = "$1" ] || ipfs files cp "/ipfs/$1" "/$2"
 }
-jq -r '@sh "put \(.Cid) \(.Name)"' files.ndjson >"$commands"
+put_bytes() { name="$(printf %s "$2" | base64 -d; printf x)"; put "$1" "${name%x}"; }
+jq -r 'if .NameBytes then @sh "put_bytes \(.Cid) \(.NameBytes)" else @sh "put \(.Cid) \(.Name)" end' \
+  files.ndjson >"$commands"
 . "$commands"
 "#;
 
@@ -59,6 +61,17 @@ struct Exported {
     pins: u64,
     cars: u64,
     bytes: u64,
+}
+
+/// Line of the list of the mutable files.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct ExportedFile {
+    name: String,
+    /// The name in base64, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_bytes: Option<String>,
+    cid: String,
 }
 
 pub(super) async fn run(api: &Api, args: &MigrateExportArgs, out: &mut Output) -> Result<()> {
@@ -118,7 +131,8 @@ async fn export_all(api: &Api, directory: &Path, progress: &Progress) -> Result<
     let mut files = create(&directory.join(FILES))?;
     let mut entries = Entries::of(api, format!("/ipfs/{root}").as_ref()).await?;
     while let Some(entry) = entries.next().await? {
-        serde_json::to_writer(&mut files, &serde_json::json!({ "Name": entry.name, "Cid": entry.hash }))?;
+        let file = ExportedFile { name: entry.name, name_bytes: entry.name_bytes, cid: entry.hash };
+        serde_json::to_writer(&mut files, &file)?;
         files.write_all(b"\n")?;
     }
     finish(files)?;

@@ -33,7 +33,8 @@ impl Https {
         // Plain HTTP needs no certificates, and the system may have none.
         let client = if url.scheme() == "http" { client.tls_certs_only([]) } else { client };
         let client = client.build().map_err(|e| {
-            Error::invalid(format!("the resolver {url} is unusable: {}; are CA certificates installed?", because(&e)))
+            let shown = url.origin().ascii_serialization();
+            Error::invalid(format!("the resolver {shown} is unusable: {}; are CA certificates installed?", because(&e)))
         })?;
         Ok(Self { url, client })
     }

@@ -99,7 +99,8 @@ impl fmt::Display for Address {
             Self::System => f.write_str("the system's resolvers"),
             Self::Server(address) => write!(f, "the resolver {address}"),
             #[cfg(feature = "https")]
-            Self::Https(url) => write!(f, "the resolver {url}"),
+            // The rest of the URL may be a secret, and clients receive this text.
+            Self::Https(url) => write!(f, "the resolver {}", url.origin().ascii_serialization()),
         }
     }
 }
