@@ -1,5 +1,6 @@
 //! Reports of a target: circumstances, figures and output files.
 
+use std::env;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,6 +13,7 @@ use crate::arguments::Arguments;
 use crate::chart::Chart;
 use crate::figures::Table;
 use crate::goal::Goal;
+use crate::serve::PROGRAM;
 
 /// Results of one part of a target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -113,7 +115,8 @@ pub fn machine() -> Result<String> {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").context("cannot determine the kernel")?;
     let date = Command::new("date").args(["-u", "+%Y-%m-%d"]).output().context("cannot run date")?;
     let date = String::from_utf8_lossy(&date.stdout);
-    Ok(format!("{}, {} cores of {model}, Linux {}", date.trim(), models.len(), kernel.trim()))
+    let program = if env::var_os(PROGRAM).is_some() { ", the program in `GATEWAY`" } else { "" };
+    Ok(format!("{}, {} cores of {model}, Linux {}{program}", date.trim(), models.len(), kernel.trim()))
 }
 
 /// Checks that the requested parts exist and that the output files can be written, so that a mistake is found before

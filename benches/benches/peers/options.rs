@@ -17,7 +17,7 @@ environment: ROUNDS (5), FILE_MIB (1024), COLD_MIB (32, each of 50 files), SECON
 generator), CONNECTIONS (10000, held open for 15 times as long), FILES (100000, of 4 KiB), TRACE_OBJECTS (100000),
 TRACE_SECONDS (60, for each server), PIN (1: a core for the server and another for
 the client; 0: wherever the system puts them), KUBO (the program; `ipfs` on the PATH, and where there is none Kubo
-is left out)";
+is left out), GATEWAY (an `ipfrs-cli` to measure instead of the gateway in this program)";
 
 /// Options of the comparison.
 pub(crate) struct Options {
