@@ -176,13 +176,14 @@ impl Pins {
         self.change(cids.into_iter().map(|cid| Change::Remove { cid, recursive }).collect()).await
     }
 
-    /// Replaces the pin of `cid` by a direct pin, and returns once the change is durable. The block stays pinned at any
-    /// time.
+    /// Makes the pin of `cid` a direct pin with this name, and returns once the change is durable. The block stays pinned
+    /// at any time, and the pin shows the same CID.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if the CID has no pin.
     pub async fn make_direct(&self, cid: &Cid, name: String) -> Result<()> {
-        let direct = Pin { cid: *cid, mode: PinMode::Direct, name };
+        let shown = self.get(cid).await?.map_or(*cid, |pin| pin.cid);
+        let direct = Pin { cid: shown, mode: PinMode::Direct, name };
         self.change(vec![Change::Remove { cid: *cid, recursive: true }, Change::Insert(direct)]).await
     }
 

@@ -10,14 +10,16 @@
 //!    therefore knows whether the bytes are valid. A file with a fault returns no more slices.
 //! 2. A thread that passes memory to the kernel compares the count first; comparing afterwards would be too late,
 //!    because bytes in a socket's buffer cannot be taken back. The thread announces itself ([`Faults::sending`]), and
-//!    the handler maps the zeros only after all threads that announced themselves at the old count are done.
-//!    Meanwhile the kernel finds no page when it reads the memory itself, and returns `EFAULT`.
+//!    the handler maps the zeros only after all threads that announced themselves at an older count are done.
+//!    Meanwhile the kernel finds no page when it reads the memory itself, and returns `EFAULT`. Handlers wait one after
+//!    the other, so those who announced themselves before an earlier fault are done when a later one is handled.
 //!
 //! **Restrictions on the handler.** It may run at any point, including in the middle of an allocation. It uses
 //! atomics that are lock-free on every supported target, and `mmap` and `sched_yield`, which are bare system calls on
-//! Linux. It uses nothing that allocates, locks or unwinds. It saves `errno`. Waiting in the handler is safe: the
+//! Linux. It uses nothing that allocates, blocks or unwinds. It saves `errno`. Waiting in the handler is safe: the
 //! threads that it waits for do not access slices in user space (they are in `sendmsg` or `sendfile` on a nonblocking
-//! socket), so they neither fault nor wait for the faulting thread.
+//! socket), so they neither fault nor wait for the faulting thread. Another handler that it waits for waits only for
+//! such threads.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -41,10 +43,16 @@ const LEN_BITS: u32 = 21;
 /// Number of times that memory of a store's mapped files turned out to be missing.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
+    /// Number of times, and from [`EPOCH`] on how many of them the handler has mended.
     count: AtomicU64,
-    /// Threads that are passing memory to the kernel, by the parity of the count that they saw.
+    /// Threads that are passing memory to the kernel, by the parity of the epoch in the count that they saw.
     sending: [AtomicU64; 2],
+    /// Whether a handler waits for such threads.
+    is_waiting: AtomicBool,
 }
+
+/// Unit of the epoch in [`Faults::count`].
+const EPOCH: u64 = 1 << 32;
 
 /// A guard that prevents the handler from mapping zeros in place of missing pages.
 #[derive(Debug)]
@@ -59,24 +67,35 @@ impl Faults {
     /// Announces that memory will be passed to the kernel. Returns `None` if the count is no longer `seen`.
     pub(super) fn sending(&self, seen: u64) -> Option<Sending<'_>> {
         let sending = Sending(&self.sending[parity(seen)]);
-        // All of this is sequentially consistent: either the load sees the addition in `begin`, or `begin` sees this
-        // one.
+        // All of this is sequentially consistent: either the load sees the addition in `wait_for_senders`, or that sees
+        // this one.
         sending.0.fetch_add(1, Ordering::SeqCst);
         (self.count.load(Ordering::SeqCst) == seen).then_some(sending)
     }
 
-    /// Increments the count and returns the previous one.
-    fn begin(&self) -> u64 {
-        self.count.fetch_add(1, Ordering::SeqCst)
+    /// Increments the count. The memory is not replaced, so no thread is waited for.
+    fn note(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Waits for the threads that announced themselves at the count `before`. Later threads use the other counter.
-    fn wait_for_senders(&self, before: u64) {
-        while self.sending[parity(before)].load(Ordering::SeqCst) != 0 {
-            // SAFETY: a system call without arguments.
-            unsafe { libc::sched_yield() };
+    /// Increments the count and its epoch, and waits for all threads that announced themselves before. Later threads use
+    /// the other counter, which is zero: the handler before has waited for it.
+    fn wait_for_senders(&self) {
+        while self.is_waiting.swap(true, Ordering::SeqCst) {
+            pause();
         }
+        let before = self.count.fetch_add(EPOCH + 1, Ordering::SeqCst);
+        while self.sending[parity(before)].load(Ordering::SeqCst) != 0 {
+            pause();
+        }
+        self.is_waiting.store(false, Ordering::SeqCst);
     }
+}
+
+/// Lets other threads run.
+fn pause() {
+    // SAFETY: a system call without arguments.
+    unsafe { libc::sched_yield() };
 }
 
 impl Drop for Sending<'_> {
@@ -86,7 +105,7 @@ impl Drop for Sending<'_> {
 }
 
 fn parity(count: u64) -> usize {
-    (count % 2) as usize
+    (count / EPOCH % 2) as usize
 }
 
 /// A mapped file, as the handler sees it.
@@ -157,7 +176,7 @@ impl Region {
     /// Records that part of the region is missing.
     pub(super) fn hurt(&self) {
         if !SLOTS[self.slot].is_hurt.swap(true, Ordering::SeqCst) {
-            self.faults.begin();
+            self.faults.note();
         }
     }
 }
@@ -236,7 +255,7 @@ fn mend(address: usize) -> bool {
     // SAFETY: the pointer was stored from an `Arc` that the region holds.
     let Some(faults) = (unsafe { slot.faults.load(Ordering::Acquire).as_ref() }) else { return false };
     slot.is_hurt.store(true, Ordering::SeqCst);
-    faults.wait_for_senders(faults.begin());
+    faults.wait_for_senders();
     let page = address - address % PAGE.load(Ordering::Relaxed);
     // A truncation removes everything up to the end of the file, so the rest is replaced at once.
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
@@ -313,12 +332,13 @@ mod tests {
             )
         };
         file.set_len(4 * UNIT as u64).unwrap();
-        assert_eq!((read(&map, 0), faults.count(), region.is_hurt()), (1, 0, false));
-        assert_eq!((read(&map, 6 * UNIT + 5), faults.count(), region.is_hurt()), (0, 1, true));
+        let count = || faults.count() % EPOCH;
+        assert_eq!((read(&map, 0), count(), region.is_hurt()), (1, 0, false));
+        assert_eq!((read(&map, 6 * UNIT + 5), count(), region.is_hurt()), (0, 1, true));
         // Everything after the fault is missing; the bytes before it are unchanged.
-        assert_eq!((read(&map, 7 * UNIT), faults.count()), (0, 1));
-        assert_eq!((read(&map, 4 * UNIT - 1), faults.count()), (1, 1));
-        assert_eq!((read(&map, 4 * UNIT), faults.count()), (0, 2));
+        assert_eq!((read(&map, 7 * UNIT), count()), (0, 1));
+        assert_eq!((read(&map, 4 * UNIT - 1), count()), (1, 1));
+        assert_eq!((read(&map, 4 * UNIT), count()), (0, 2));
         assert_eq!((read(&other, 0), others.count()), (1, 0));
     }
 
@@ -326,11 +346,19 @@ mod tests {
     fn zeros_are_mapped_after_pending_sends() {
         let (map, file) = ones(2);
         let faults = Arc::new(Faults::default());
-        // SAFETY: the mapping outlives the region.
-        let _region = unsafe { Region::protect(map.as_ptr(), map.len(), &faults).unwrap() };
+        let (other, _other_file) = ones(1);
+        // SAFETY: the mappings outlive the regions.
+        let (_region, other) = unsafe {
+            (
+                Region::protect(map.as_ptr(), map.len(), &faults).unwrap(),
+                Region::protect(other.as_ptr(), other.len(), &faults).unwrap(),
+            )
+        };
         file.set_len(0).unwrap();
+        let sending = faults.sending(faults.count()).unwrap();
+        // What another reader found since does not hide the sender.
+        other.hurt();
         let seen = faults.count();
-        let sending = faults.sending(seen).unwrap();
         let (barrier, is_read) = (Barrier::new(2), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -345,7 +373,7 @@ mod tests {
             assert!(faults.sending(seen).is_none());
             assert!(!is_read.load(Ordering::SeqCst));
             // A sender that starts now has seen the fault, so the handler does not wait for it.
-            let _later = faults.sending(seen + 1).unwrap();
+            let _later = faults.sending(faults.count()).unwrap();
             drop(sending);
             while !is_read.load(Ordering::SeqCst) {
                 std::hint::spin_loop();

@@ -119,7 +119,11 @@ fn locked(file: &mut File, operation: FlockOperation) -> rustix::io::Result<()> 
 
 fn held_by_other(dir: &Path, file: &mut File) -> Error {
     let (dir, who) = (dir.display(), named_holder(file));
+    let own = format!("process {} ", std::process::id());
     let message = match who {
+        Some(who) if who.starts_with(&own) => {
+            format!("the block store in {dir} is already open in this process: use what has it open, or close it first")
+        }
         Some(who) if who.contains("gateway") => {
             format!("the block store in {dir} is in use by {who}: stop that process, or use its API")
         }
