@@ -29,9 +29,10 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PAT
 
 /// Response headers that scripts of other origins may read: those of Kubo's RPC, of tus and of `/v1`.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
-    "Location, Tus-Extension, Tus-Resumable, Tus-Version, Upload-Expires, Upload-Length, Upload-Offset, \
-     X-Chunked-Output, X-Content-Length, X-Request-Id, X-Stream-Error, X-Stream-Output, X-Tensor-Dtype, \
-     X-Tensor-Shape",
+    "Content-Disposition, Content-Range, ETag, Location, RateLimit, RateLimit-Policy, Retry-After, Tus-Extension, \
+     Tus-Max-Size, Tus-Resumable, Tus-Version, Upload-Expires, Upload-Length, Upload-Metadata, Upload-Offset, \
+     X-Chunked-Output, X-Content-Length, X-Ipfs-Cid, X-Operation-Id, X-Request-Id, X-Stream-Error, X-Stream-Output, \
+     X-Tensor-Dtype, X-Tensor-Shape",
 );
 
 /// Seconds for which a browser may cache the response to a preflight request.

@@ -4,17 +4,18 @@ use std::borrow::Cow;
 
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, X_CONTENT_TYPE_OPTIONS};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Base, hash};
 
 use crate::body::header_text;
+use crate::gateway::conditional;
 
 /// Responds with a file, or with 304 if the client has it.
 pub(crate) fn respond(request: &HeaderMap, media: &str, content: Cow<'static, [u8]>) -> Response {
     let digest = hash::sha2_256(&content);
     let tag = format!("\"{}\"", Base::Base16Lower.encode(&digest.digest()[..8]));
-    let is_known = request.get(IF_NONE_MATCH).is_some_and(|known| *known == *tag);
+    let is_known = conditional::if_none_match(request, &tag);
     let mut response = match (is_known, content) {
         (true, _) => StatusCode::NOT_MODIFIED.into_response(),
         (false, Cow::Borrowed(bytes)) => Body::from(Bytes::from_static(bytes)).into_response(),

@@ -111,7 +111,9 @@ fn of_gateway(rest: &str) -> Option<String> {
     }
     let mut labels = host.splitn(3, '.');
     match (labels.next(), labels.next(), labels.next()) {
-        (Some(root), Some(namespace @ ("ipfs" | "ipns")), Some(_)) => Some(format!("/{namespace}/{root}{path}")),
+        // Websites have such names, too: docs.ipfs.tech.
+        (Some(root), Some("ipfs"), Some(_)) if parse_cid(root).is_ok() => Some(format!("/ipfs/{root}{path}")),
+        (Some(root), Some("ipns"), Some(_)) => Some(format!("/ipns/{root}{path}")),
         _ => None,
     }
 }
@@ -161,6 +163,7 @@ mod tests {
             "ipfs:///x",
             "//evil",
             "https://evil.example/",
+            "https://docs.ipfs.tech/how",
             "javascript:alert(1)",
             "x",
         ] {

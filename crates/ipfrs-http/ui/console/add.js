@@ -1,7 +1,7 @@
 // Uploads of files and folders that are dropped or chosen.
 
 import { h } from "../dom.js";
-import { message, rpc } from "./api.js";
+import { DaemonError, message, rpc } from "./api.js";
 import { buildDirectory, checkLengths } from "./directory.js";
 import { bytes, count, visible } from "./format.js";
 import { attempt, button, contentLink, copyButton, notify } from "./parts.js";
@@ -162,7 +162,10 @@ function start(found) {
       try {
         // The pin covers all files. It fails if a garbage collection was faster, and then all have to be sent again.
         const { cid } = await buildDirectory(cids);
-        await rpc("pin/add", [cid], { name });
+        await rpc("pin/add", [cid], { name }).catch((error) => {
+          // Who may only write has the pin, but cannot name it.
+          if (!(error instanceof DaemonError && error.status === 403)) throw error;
+        });
         return cid;
       } finally {
         forget(items);

@@ -48,15 +48,23 @@ export function content(place, rest) {
 export function contentPath(text) {
   const wanted = text.trim();
   const address = /^https?:\/\//.test(wanted) && URL.canParse(wanted) ? new URL(wanted) : undefined;
-  if (!address) return wanted.replace(/^ipfs:\/\//, "").replace(/^ipns:\/\//, "ipns/").replace(/^\/?ipfs\//, "").replace(/^\/+/, "");
-  const subdomain = /^([^.]+)\.(ipfs|ipns)\./.exec(address.hostname);
-  let rest = address.pathname;
+  const uri = /^(ipfs|ipns):\/\/([^?#]*)/.exec(wanted);
+  if (uri) return `${uri[1] === "ipns" ? "ipns/" : ""}${decoded(uri[2])}`.replace(/\/+$/, "");
+  if (!address) return wanted.replace(/^\/?ipfs\//, "").replace(/^\/+/, "");
+  // Websites have such names, too: docs.ipfs.tech.
+  const subdomain = /^([a-z0-9]{20,}(?=\.ipfs\.)|[^.]+(?=\.ipns\.))\.(ipfs|ipns)\./.exec(address.hostname);
+  const rest = decoded(address.pathname);
+  return `${subdomain ? `/${subdomain[2]}/${subdomain[1]}` : ""}${rest}`.replace(/^\/ipfs\//, "").replace(/^\/+|\/+$/g, "");
+}
+
+/** @param {string} text */
+function decoded(text) {
   try {
-    rest = decodeURIComponent(rest);
+    return decodeURIComponent(text);
   } catch {
     // The name is not UTF-8. It is not found.
+    return text;
   }
-  return `${subdomain ? `/${subdomain[2]}/${subdomain[1]}` : ""}${rest}`.replace(/^\/ipfs\//, "").replace(/^\/+|\/+$/g, "");
 }
 
 /** The path in the form that the daemon takes. @param {string} path */
@@ -202,11 +210,12 @@ const id = (text) => h("span", { class: "copied" }, h("code", {}, text), copyBut
 function actions(path, cid, isFile) {
   const address = path.split("/").map(encodeURIComponent).join("/");
   const prefix = path.startsWith("ipns/") ? "/" : "/ipfs/";
+  const name = path.split("/").at(-1) ?? "";
   return h(
     "p",
     { class: "row" },
     h("a", { class: "button", href: `${prefix}${address}`, target: "_blank", rel: "noreferrer" }, "Open in the gateway"),
-    isFile ? h("a", { class: "button", href: `/v1/stream/download/${cid}`, download: path.split("/").at(-1) ?? "" }, "Download") : "",
+    isFile ? h("a", { class: "button", href: `/v1/stream/download/${cid}?filename=${encodeURIComponent(name)}`, download: name }, "Download") : "",
     button("Pin", async () => {
       await rpc("pin/add", [cid]);
       notify("Pinned");
@@ -233,14 +242,15 @@ function entries(path) {
 }
 
 /**
- * A link to an entry of a directory. Names that are not UTF-8 do not fit into a path, and lead to their content instead.
+ * A link to an entry of a directory. Names that are not UTF-8 or have a slash do not fit into a path, and browsers remove
+ * dots: these lead to their content instead.
  * @param {string} path
  * @param {string} name
  * @param {string} cid
  */
 function entryLink(path, name, cid) {
-  const isLossy = name.includes("\ufffd");
-  return contentLink(isLossy ? cid : `${path}/${name}`, name);
+  const fits = !/[/\ufffd]/.test(name) && name !== "." && name !== "..";
+  return contentLink(!fits ? cid : `${path}/${name}`, name);
 }
 
 /**

@@ -62,7 +62,9 @@ export async function buildDirectory(files) {
     }
     tree.set(name, { cid, size: sizes.get(cid) ?? 0 });
   }
-  return build(root);
+  // As in `add`, all nodes have the same version.
+  const isVersion0 = [...files.values()].some((cid) => cid.startsWith("Qm"));
+  return build(root, isVersion0, true);
 }
 
 /**
@@ -86,19 +88,26 @@ async function linkTo(cid) {
   return { cid, size: CumulativeSize };
 }
 
-/** @param {Tree} tree @returns {Promise<Link>} */
-async function build(tree) {
+/**
+ * @param {Tree} tree
+ * @param {boolean} isVersion0
+ * @param {boolean} pin
+ * @returns {Promise<Link>}
+ */
+async function build(tree, isVersion0, pin) {
   const links = [];
   for (const [name, target] of tree) {
-    const { cid, size } = target instanceof Map ? await build(target) : target;
+    const { cid, size } = target instanceof Map ? await build(target, isVersion0, false) : target;
     links.push({ Hash: { "/": cid }, Name: name, Tsize: size });
   }
   links.sort((a, b) => compare(encoder.encode(a.Name), encoder.encode(b.Name)));
   const node = JSON.stringify({ Data: { "/": { bytes: DIRECTORY } }, Links: links });
   const form = new FormData();
   form.append("file", new Blob([node]));
-  const [{ Cid }] = await rpc("dag/put", [], { "store-codec": "dag-pb", "input-codec": "dag-json" }, form);
-  return linkTo(Cid["/"]);
+  const [{ Cid }] = await rpc("dag/put", [], { "store-codec": "dag-pb", "input-codec": "dag-json", pin: String(pin) }, form);
+  if (!isVersion0) return linkTo(Cid["/"]);
+  const [{ Formatted }] = await rpc("cid/format", [Cid["/"]], { v: "0" });
+  return linkTo(Formatted);
 }
 
 /**

@@ -1,5 +1,7 @@
 // Events of the daemon over one WebSocket, which reconnects and continues after the last event.
 
+import { leaveIfLoggedOut } from "./session.js";
+
 /** @typedef {{ topic: string, seq: number, time: string, data: any }} DaemonEvent */
 
 const TOPICS = ["blocks", "pins", "operations", "gc", "retrieval"];
@@ -51,6 +53,7 @@ export class Live {
       socket.close();
       this.#isLost = true;
       this.report("lost", "Connection lost, trying again");
+      leaveIfLoggedOut();
       setTimeout(() => this.#connect(), this.#delay);
       this.#delay = Math.min(this.#delay * 2, LONGEST_DELAY);
     };

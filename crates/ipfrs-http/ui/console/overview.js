@@ -90,6 +90,8 @@ export function overview(place, _, live) {
   events.draw();
 }
 
-// The charts continue while other views are shown.
-read();
-setInterval(read, INTERVAL);
+/** Begins the charts, which continue while other views are shown. */
+export function beginCharts() {
+  read();
+  setInterval(read, INTERVAL);
+}

@@ -9,7 +9,7 @@ import { content } from "./content.js";
 import { Live } from "./live.js";
 import { names } from "./names.js";
 import { operations } from "./operations.js";
-import { overview } from "./overview.js";
+import { beginCharts, overview } from "./overview.js";
 import { pins } from "./pins.js";
 import { enter } from "./session.js";
 
@@ -90,6 +90,7 @@ function begin() {
   });
   show();
   showVersion();
+  beginCharts();
 }
 
 byId("skip").addEventListener("click", (event) => {

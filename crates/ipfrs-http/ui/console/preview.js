@@ -11,12 +11,12 @@ const HEX_BYTES = 1024;
 /** Images up to this size are shown. */
 const IMAGE_BYTES = 16 * 1024 * 1024;
 
-/** First bytes of images that browsers show. */
+/** First bytes of images that browsers show; -1 for any byte. */
 const IMAGES = /** @type {const} */ ([
   ["image/png", [0x89, 0x50, 0x4e, 0x47]],
   ["image/jpeg", [0xff, 0xd8, 0xff]],
   ["image/gif", [0x47, 0x49, 0x46, 0x38]],
-  ["image/webp", [0x52, 0x49, 0x46, 0x46]],
+  ["image/webp", [0x52, 0x49, 0x46, 0x46, -1, -1, -1, -1, 0x57, 0x45, 0x42, 0x50]],
 ]);
 
 /**
@@ -35,12 +35,13 @@ export async function preview(cid, name, size, place) {
       return "nothing";
     }
     const start = await read(`${address}?limit=${TEXT_BYTES}`);
-    const image = IMAGES.find(([, magic]) => magic.every((byte, index) => start[index] === byte));
+    const image = IMAGES.find(([, magic]) => magic.every((byte, index) => byte < 0 || start[index] === byte));
     if (image && size <= IMAGE_BYTES) {
       const whole = size <= start.length ? start : await read(address);
       const url = URL.createObjectURL(new Blob([whole], { type: image[0] }));
       const picture = h("img", { src: url, alt: `Preview of ${name}` });
       picture.addEventListener("load", () => URL.revokeObjectURL(url));
+      picture.addEventListener("error", () => place.replaceChildren(h("p", { class: "dim" }, "The browser cannot show this image.")));
       place.replaceChildren(h("div", { class: "preview" }, picture));
       return "image";
     }

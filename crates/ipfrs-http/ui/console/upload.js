@@ -13,13 +13,32 @@ const REMOVALS = 10;
 /** Delays before the next attempt, in milliseconds. Each success begins them anew. */
 const DELAYS = [500, 1000, 2000, 5000, 10_000, 10_000, 20_000, 30_000, 30_000, 60_000];
 
+/** Bytes in each of the samples by which a file is recognised, and their number: all bytes of a small file. */
+const SAMPLE_BYTES = 64 * 1024;
+const SAMPLES = 16;
+
 /**
- * Name in the storage of the browser for the address of an upload.
+ * Name in the storage of the browser for an upload.
  * @param {File} file
  * @param {string} path
  * @param {boolean} pin
  */
 const keyOf = (file, path, pin) => `ipfrs.upload.${path}:${file.size}:${file.lastModified}:${pin}`;
+
+/**
+ * Returns the hash of samples of a file, which tells it from others with the same name, length and time. Browsers have
+ * no hash functions for pages that they received over plain HTTP from another machine: there, no upload continues after
+ * the page was reloaded.
+ * @param {File} file
+ */
+async function fingerprint(file) {
+  if (!globalThis.crypto?.subtle) return "";
+  // The first sample begins with the file, and the last one ends with it.
+  const step = Math.max((file.size - SAMPLE_BYTES) / (SAMPLES - 1), SAMPLE_BYTES);
+  const samples = new Blob(Array.from({ length: SAMPLES }, (_, index) => file.slice(Math.floor(index * step), Math.floor(index * step) + SAMPLE_BYTES)));
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", await samples.arrayBuffer()));
+  return [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
 
 /**
  * Forgets uploads that were not pinned. They are remembered after their end, so that a folder continues with the next
@@ -38,14 +57,17 @@ export function forget(items) {
  */
 export async function upload(file, { path, pin, signal, progress, waiting }) {
   const key = keyOf(file, path, pin);
+  const print = await fingerprint(file);
   let failures = 0;
-  let location = localStorage.getItem(key);
+  const [known, begun] = (localStorage.getItem(key) ?? "").split(" ");
+  /** @type {string | null} */
+  let location = begun && known === print ? begun : null;
   for (;;) {
     try {
       let state;
       if (location === null) {
         ({ location, state } = await create(file, pin, signal));
-        if (state.cid === null) remember(key, location);
+        if (state.cid === null && print !== "") remember(key, `${print} ${location}`);
       } else {
         state = await status(location, signal);
       }
@@ -96,10 +118,10 @@ async function create(file, pin, signal) {
   return { location: response.headers.get("Location") ?? "", state: stateOf((header) => response.headers.get(header)) };
 }
 
-/** @param {string} key @param {string} location */
-function remember(key, location) {
+/** @param {string} key @param {string} text */
+function remember(key, text) {
   try {
-    localStorage.setItem(key, location);
+    localStorage.setItem(key, text);
   } catch {
     // The storage is full or disabled. The upload continues unless the page is reloaded.
   }
