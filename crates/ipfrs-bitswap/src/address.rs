@@ -59,6 +59,7 @@ pub(crate) fn split_peer(address: &Multiaddr) -> Result<(PeerId, Multiaddr)> {
     let mut rest = address.clone();
     match rest.pop() {
         Some(Protocol::P2p(peer)) if !rest.is_empty() => Ok((peer, rest)),
+        Some(Protocol::P2p(_)) => Err(Error::invalid(format!("{address} has no address before /p2p/"))),
         _ => Err(Error::invalid(format!("{address} does not end in /p2p/ and a peer ID"))),
     }
 }

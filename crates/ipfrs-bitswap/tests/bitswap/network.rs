@@ -189,7 +189,7 @@ fn configuration_names_key_value_and_range() {
         ("response_timeout_seconds = 601".to_owned(), "response_timeout_seconds is 601"),
         ("listen = ['/ip4/127.0.0.1/tcp/1/ws']".to_owned(), "/ip4/127.0.0.1/tcp/1/ws is not an address"),
         ("peers = ['/ip4/127.0.0.1/tcp/1']".to_owned(), "does not end in /p2p/"),
-        (format!("peers = ['/p2p/{id}']"), "does not end in /p2p/"),
+        (format!("peers = ['/p2p/{id}']"), "has no address before /p2p/"),
         (
             format!("private_network_key = '{key}'\nlisten = ['/ip4/127.0.0.1/udp/1/quic-v1']"),
             "quic-v1 is not an address",

@@ -1,6 +1,7 @@
 //! The directory of a repo: configuration, datastores and keys.
 
 use std::fs;
+use std::io;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -79,6 +80,25 @@ impl KuboRepo {
         Some(fs::canonicalize(&self.path).ok()?.parent()?.to_owned())
     }
 
+    /// Returns the key of its private network, if it is part of one: the last line of `swarm.key`.
+    pub(crate) fn swarm_key(&self) -> Result<Option<String>> {
+        let file = self.path.join("swarm.key");
+        match fs::read_to_string(&file) {
+            Ok(text) => Ok(text.lines().rfind(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e).with_context(|| format!("cannot read {}", file.display())),
+        }
+    }
+
+    /// Returns the denylists in the repo, in the order in which Kubo reads them.
+    pub(crate) fn denylists(&self) -> Vec<PathBuf> {
+        let directory = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone()).join("denylists");
+        let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut lists: Vec<_> = files.filter(|path| path.extension().is_some_and(|kind| kind == "deny")).collect();
+        lists.sort();
+        lists
+    }
+
     /// Returns the directory of a datastore, which must have a certain type.
     fn datastore(&self, mount: &str, kind: &str, default: &str) -> Result<PathBuf> {
         let mounts = self.config.pointer("/Datastore/Spec/mounts").and_then(Value::as_array);
@@ -104,7 +124,7 @@ impl KuboRepo {
         let mut keys = Vec::new();
         let entries = match fs::read_dir(&directory) {
             Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(keys),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(keys),
             Err(e) => return Err(e).with_context(|| format!("cannot list {}", directory.display())),
         };
         for entry in entries {

@@ -122,6 +122,21 @@ fn repo_of_kubo_is_moved_and_damaged_blocks_are_reported() {
     assert!(place.command(&command).env_remove("IPFRS_API_PORT").output().unwrap().status.success());
     assert_eq!(place.ok(&["config", "get", "import.layout"]), "trickle");
     assert_eq!(place.ok(&["config", "get", "auth.enabled"]), "false");
+    // What keeps others from the content is not lost.
+    let key = "0f".repeat(32);
+    fs::write(kubo.join("swarm.key"), format!("/key/swarm/psk/1.0.0/\n/base16/\n{key}\n")).unwrap();
+    fs::create_dir(kubo.join("denylists")).unwrap();
+    fs::write(kubo.join("denylists/a.deny"), "/ipfs/bafkqaaa\n").unwrap();
+    let config = fs::read_to_string(kubo.join("config")).unwrap();
+    fs::write(kubo.join("config"), config.replacen('{', r#"{"Bitswap": {"ServerEnabled": false},"#, 1)).unwrap();
+    let private = Place::new();
+    let mut command = private.command(&["--json", "migrate", "kubo", "--write-config", "--from", from]);
+    let report = command.env_remove("IPFRS_API_PORT").output().unwrap();
+    assert!(report.status.success() && !String::from_utf8_lossy(&report.stdout).contains(&key), "{report:?}");
+    let written = fs::read_to_string(private.repo().join("config.toml")).unwrap();
+    for text in [&key, "a.deny", "serve = false"] {
+        assert!(written.contains(text), "{written}");
+    }
     let other = Place::new();
     write_kubo(&kubo, b"other\n");
     assert!(other.fails(&["migrate", "kubo", "--from", from]).contains("not moved"));

@@ -151,12 +151,10 @@ pub(super) fn private_keys(globals: &Globals, repo: &Path, config: &Config) -> F
     let mut open = Vec::new();
     let has_secrets = !config.auth.rpc.is_empty() || config.retrieval.bitswap.private_network_key.is_some();
     let file = session::config_file(globals).ok().flatten().filter(|_| has_secrets);
-    let names = ["identity.key", "pinning-services.json", "api-token"];
-    // Their files have names that are not known here.
-    let directories = ["keystore", "auth", "tls", "pin-requests"].map(|name| repo.join(name));
-    let entries = |directory: &PathBuf| fs::read_dir(directory).into_iter().flatten().flatten().map(|it| it.path());
-    let below: Vec<_> = directories.iter().flat_map(entries).collect();
-    for path in names.iter().map(|name| repo.join(name)).chain(directories).chain(below).chain(file) {
+    let names =
+        ["identity.key", "pinning-services.json", "api-token", "keystore", "auth/keys.json", "tls/account.json"];
+    let keys = fs::read_dir(repo.join("keystore")).into_iter().flatten().flatten().map(|key| key.path());
+    for path in names.iter().map(|name| repo.join(name)).chain(keys).chain(file) {
         if fs::metadata(&path).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0) {
             open.push(path.display().to_string());
         }

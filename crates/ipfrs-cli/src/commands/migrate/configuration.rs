@@ -35,11 +35,26 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<Vec<
     };
     let translation = translate(&config, root.as_deref());
     let mut settings = translation.settings;
-    let localhost = ["gateway", "hosts", "localhost"].map(str::to_owned).to_vec();
+    let localhost = path("gateway.hosts.localhost");
     let hosts = config.pointer("/Gateway/PublicGateways").and_then(Value::as_object);
     if hosts.is_none_or(|hosts| !hosts.contains_key("localhost")) {
         // Kubo's own default.
         settings.insert(localhost, json!({ "subdomains": true }));
+    }
+    let mut secret = None;
+    if let Source::Repo(repo, _) = source {
+        let lists: Vec<_> = repo.denylists().iter().map(|path| path.display().to_string()).collect();
+        if !lists.is_empty() {
+            settings.insert(path("gateway.denylists"), json!(lists));
+        }
+        secret = repo.swarm_key()?;
+        if let Some(key) = &secret {
+            // In its own network, no peer without the key may get anything.
+            settings.insert(path("retrieval.bitswap.private_network_key"), json!(key));
+        }
+    }
+    if config.pointer("/Bitswap/ServerEnabled") == Some(&json!(false)) {
+        settings.insert(path("retrieval.bitswap.serve"), json!(false));
     }
     let mut changes = Vec::new();
     for (key, value) in settings {
@@ -51,6 +66,9 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<Vec<
         }
     }
     report.configuration = Config::text_of(&changes)?;
+    if let Some(key) = secret.filter(|key| !key.is_empty()) {
+        report.configuration = report.configuration.replace(&key, "***");
+    }
     report.configuration.push_str(&users(&config)?);
     // Keys of services stay out of the report.
     let services = config.pointer("/Pinning/RemoteServices").and_then(Value::as_object);
@@ -59,16 +77,28 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<Vec<
         let command = format!("ipfrs-cli pin remote service add {name:?} {endpoint} KEY");
         report.without_equivalent.push(format!("Pinning.RemoteServices.{name}: run {command}"));
     }
-    let is_mapped =
-        |key: &str| ["API.Authorizations", "Pinning.RemoteServices"].iter().any(|known| key.starts_with(known));
+    let mapped = ["API.Authorizations", "Pinning.RemoteServices", "Bitswap.ServerEnabled"];
+    let is_mapped = |key: &str| mapped.iter().any(|known| key.starts_with(known));
     let is_own = |key: &str| OWN_SECTIONS.iter().any(|section| key.split('.').next() == Some(section));
     let is_default = |key: &str| DEFAULTS.iter().any(|known| key == *known || key.starts_with(&format!("{known}.")));
     let left = translation
         .others
         .into_iter()
-        .filter(|(key, value)| !is_mapped(key) && !is_own(key) && !is_default(key) && *value != json!(false));
+        .filter(|(key, _)| !is_mapped(key) && !is_own(key) && !is_default(key))
+        .filter(|(key, value)| *value != json!(false) || !is_false_by_default(key));
     report.without_equivalent.extend(left.map(|(key, value)| format!("{key} = {value}")));
     Ok(changes)
+}
+
+/// Whether `false` is the default of a setting.
+fn is_false_by_default(key: &str) -> bool {
+    let name = key.rsplit('.').next().unwrap_or_default();
+    key.starts_with("Experimental.") || ["No", "Disable", "Expose", "Use"].iter().any(|word| name.starts_with(word))
+}
+
+/// Returns the key of a setting as a list of names.
+fn path(key: &str) -> Vec<String> {
+    key.split('.').map(str::to_owned).collect()
 }
 
 /// Checks that a configuration with these changes is accepted.

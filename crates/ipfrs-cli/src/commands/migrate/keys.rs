@@ -34,6 +34,10 @@ pub(super) async fn copy(source: &Source, api: &Api, report: &mut Report) -> Res
         }
     };
     let Keys { keys: existing } = api.call(Request::query("key/list")).await?.json().await?;
+    if !keys.is_empty() {
+        let text = "IPNS records: publish each name with --sequence above that of its record in Kubo";
+        report.without_equivalent.push(text.to_owned());
+    }
     for (name, key) in keys {
         // A key may have another name here, and another key may have its name.
         let id = match key_id(&key) {
