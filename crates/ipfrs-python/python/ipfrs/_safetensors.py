@@ -46,7 +46,7 @@ def safetensors_pieces(tensors: Mapping[str, Any], metadata: Mapping[str, str] |
     if metadata is not None and not isinstance(metadata, Mapping):
         raise TypeError(f"metadata must be a mapping of str to str, not {type(metadata).__name__}")
     taken = sorted((_Tensor.of(name, value) for name, value in tensors.items()), key=_Tensor.place)
-    return Pieces(_head(taken, metadata or {}), taken)
+    return Pieces(_head(taken, metadata), taken)
 
 
 class Pieces:
@@ -159,9 +159,9 @@ def _checked(text: object, what: str) -> str:
     return text
 
 
-def _head(tensors: list[_Tensor], metadata: Mapping[str, str]) -> bytes:
+def _head(tensors: list[_Tensor], metadata: Mapping[str, str] | None) -> bytes:
     members: dict[str, Any] = {}
-    if metadata:
+    if metadata is not None:
         # The package writes metadata in any order. A fixed order makes the content ID depend only on the content.
         named = sorted((_checked(name, "the name of metadata"), text) for name, text in metadata.items())
         members[_METADATA] = {name: _checked(text, f"metadata {name!r}") for name, text in named}

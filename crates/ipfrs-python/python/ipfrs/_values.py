@@ -172,6 +172,8 @@ class TensorInfo:
             array.close()
             raise TypeError(f"reading {self.name!r} is asynchronous: use `await tensor[...]`")
         converted: numpy.ndarray[Any, Any] = array if dtype is None else array.astype(dtype, copy=False)
+        if copy is False and converted is not array:
+            raise ValueError(f"{self.name!r} cannot be converted from {self.dtype} without a copy")
         return converted.copy() if copy else converted
 
     def __iter__(self) -> NoReturn:

@@ -34,7 +34,8 @@ pub(super) fn watched(node: &Node, pieces: impl Stream<Item = Result<Bytes>> + S
         true => piece,
         false => Err(lost()),
     };
-    pieces.map(check).boxed()
+    let is_filled = |piece: &Result<Bytes>| std::future::ready(!piece.as_ref().is_ok_and(Bytes::is_empty));
+    pieces.map(check).filter(is_filled).boxed()
 }
 
 fn lost() -> Error {
@@ -45,9 +46,7 @@ fn lost() -> Error {
 }
 
 pub(super) async fn read(node: &OpenNode, path: &LinkName, offset: u64, length: Option<u64>) -> Result<Content> {
-    // The reader retrieves the part.
-    let expected = if offset > 0 || length.is_some() { Expected::Block } else { Expected::Entity };
-    let object = expecting(expected, object(node, path)).await?;
+    let object = expecting(Expected::of_file(offset, length), object(node, path)).await?;
     let file = match &object.kind {
         ObjectKind::File(file) => file,
         ObjectKind::Directory(_) => {
