@@ -249,15 +249,21 @@ impl Gateway {
             let sections = others.join(", ");
             tracing::warn!(sections, "these sections of the configuration differ, and need a restart");
         }
+        // Everything is read before anything changes.
+        let apply_keys = self.rules.auth.reload().await?;
+        let apply_certificates = match tls {
+            Some(tls) => Some(tls.reload(&config.tls).await?),
+            None => None,
+        };
         config.log.apply_level()?;
         self.rules.rate_limits.set(&config.rate_limit)?;
-        self.config.log.level = next.log.level;
-        self.config.rate_limit = next.rate_limit;
-        self.rules.auth.reload().await?;
-        if let Some(tls) = tls {
-            tls.reload(&config.tls).await?;
+        apply_keys();
+        if let Some(apply) = apply_certificates {
+            apply();
             self.config.tls = next.tls;
         }
+        self.config.log.level = next.log.level;
+        self.config.rate_limit = next.rate_limit;
         Ok(())
     }
 

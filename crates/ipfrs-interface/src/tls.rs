@@ -234,7 +234,10 @@ impl Tls {
                 continue;
             }
             match self.reload(&state.config).await {
-                Ok(()) => refused = None,
+                Ok(apply) => {
+                    apply();
+                    refused = None;
+                }
                 Err(error) => {
                     tracing::error!(%error, "changed certificates cannot be used: the old ones stay in use");
                     refused = Some(seen);
@@ -272,28 +275,29 @@ impl Tls {
     /// Reads a certificate that the authority has issued for `domains`.
     async fn take(&self, domains: &[String]) -> Result<()> {
         let config = self.0.state.read().config.clone();
-        self.reload(&config).await?;
+        self.reload(&config).await?();
         if self.0.state.read().certificates.covers(domains, SystemTime::now()) {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Unavailable, "the authority has issued a certificate for other names or a past time"))
     }
 
-    /// Reads the files again, by a configuration whose other keys are the same.
+    /// Reads the files again, by a configuration whose other keys are the same. They are used once the result is called.
     ///
     /// # Errors
     /// A file cannot be used; the old certificates stay in use.
-    pub(crate) async fn reload(&self, config: &TlsConfig) -> Result<()> {
+    pub(crate) async fn reload(&self, config: &TlsConfig) -> Result<impl FnOnce() + use<>> {
         let old = Arc::clone(&self.0.state.read());
         let protocols: Vec<_> = old.servers.iter().map(|(protocols, _)| *protocols).collect();
         let (config, files) = (config.clone(), self.0.files.clone());
         let read = off_workers(move || files.read(config, &protocols, Some(&old))).await;
         self.0.metrics.is_current.set(i64::from(read.is_ok()));
-        let state = read?;
-        self.0.metrics.show(&state.certificates);
-        tracing::info!(certificates = state.certificates.iter().count(), "read the certificates of [tls]");
-        *self.0.state.write() = Arc::new(state);
-        Ok(())
+        let (state, this) = (read?, Arc::clone(&self.0));
+        Ok(move || {
+            this.metrics.show(&state.certificates);
+            tracing::info!(certificates = state.certificates.iter().count(), "read the certificates of [tls]");
+            *this.state.write() = Arc::new(state);
+        })
     }
 }
 

@@ -1,22 +1,36 @@
 //! `Accept`, where the weights of media types decide.
 
-use std::cmp::Reverse;
-
 use http::HeaderMap;
 use http::header::ACCEPT;
 
-/// Returns the media types of `Accept` in small letters, without parameters and without those of weight 0: the most
-/// wanted first, and equally wanted ones in their order (RFC 9110, 12.5.1). An invalid weight counts as 1.
+/// Returns the index of the offered media type that a request prefers (RFC 9110, 12.5.1). Of equally wanted ones, it is
+/// the one that the request names first, or else the first. `None` if it accepts none of them, or has no `Accept`.
 #[must_use]
-pub fn media_by_weight(headers: &HeaderMap) -> Vec<String> {
+pub fn preferred(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
     let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let mut media: Vec<_> = values.flat_map(|value| value.split(',')).map(weighted).collect();
-    media.retain(|(name, thousandths)| !name.is_empty() && *thousandths > 0);
-    media.sort_by_key(|(_, thousandths)| Reverse(*thousandths));
-    media.into_iter().map(|(name, _)| name).collect()
+    let ranges: Vec<_> = values.flat_map(|value| value.split(',')).map(weighted).collect();
+    let wanted = offered.iter().enumerate().filter_map(|(index, media)| {
+        // The most specific range decides.
+        let matching = ranges
+            .iter()
+            .enumerate()
+            .filter_map(|(at, (range, weight))| Some((specificity(range, media)?, std::cmp::Reverse(at), *weight)));
+        let (specificity, at, weight) = matching.max()?;
+        (weight > 0).then_some(((weight, specificity, at, std::cmp::Reverse(index)), index))
+    });
+    wanted.max().map(|(_, index)| index)
 }
 
-/// Returns a media type and its weight in thousandths.
+/// Returns how specific a range is that contains a media type.
+fn specificity(range: &str, media: &str) -> Option<u8> {
+    match range.strip_suffix("/*") {
+        Some("*") => Some(0),
+        Some(kind) => media.split('/').next().filter(|of| *of == kind).map(|_| 1),
+        None => (range == media).then_some(2),
+    }
+}
+
+/// Returns a media range in small letters, and its weight in thousandths. An invalid weight counts as 1.
 fn weighted(range: &str) -> (String, u32) {
     let (name, parameters) = range.split_once(';').unwrap_or((range, ""));
     let weight = parameters.split(';').find_map(|parameter| {
@@ -34,16 +48,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_wanted_comes_first() {
+    fn most_wanted_type_is_preferred() {
+        const OFFERED: [&str; 3] = ["a/json", "a/car", "b/events"];
         for (accept, expected) in [
-            ("", &[][..]),
-            ("a/a, B/b", &["a/a", "b/b"]),
-            ("a/a;q=0.1, b/b;q=1, c/c", &["b/b", "c/c", "a/a"]),
-            ("a/a; level=1 ; Q=0.001, b/b;q=0, c/c;q=0.0009", &["a/a", "c/c"]),
-            ("a/a;q=x, b/b;q=2, c/c;q=0.5", &["a/a", "b/b", "c/c"]),
+            ("", None),
+            ("c/c", None),
+            ("*/*", Some(0)),
+            ("B/events, a/car", Some(2)),
+            ("a/json;q=0.1, a/car;q=1, b/events", Some(1)),
+            ("*/*, a/car", Some(1)),
+            ("a/*, a/car;q=0.5", Some(0)),
+            ("a/json;q=0, */*", Some(1)),
+            ("a/json;q=0.1, a/car;q=0.5, */*;q=0.8", Some(2)),
+            ("a/json; level=1 ; Q=0.001, a/car;q=0", Some(0)),
+            ("a/car;q=x, a/json;q=0.5", Some(1)),
         ] {
             let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
-            assert_eq!(media_by_weight(&headers), expected, "{accept}");
+            assert_eq!(preferred(&headers, &OFFERED), expected, "{accept}");
         }
     }
 }

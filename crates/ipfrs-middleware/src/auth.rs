@@ -322,18 +322,24 @@ impl Auth {
         }
     }
 
-    /// Reads the keys of the issuer of tokens again.
+    /// Reads the keys of the issuer of tokens again. They are used once the result is called.
     ///
     /// # Errors
     /// They cannot be read; the old ones stay in use.
-    pub async fn reload(&self) -> Result<()> {
-        match &self.0.mode {
-            Mode::On(checks) => match &checks.jwt {
-                Some(jwt) => jwt.read().await,
-                None => Ok(()),
-            },
-            Mode::InProcess | Mode::Off(_) => Ok(()),
-        }
+    pub async fn reload(&self) -> Result<impl FnOnce()> {
+        let jwt = match &self.0.mode {
+            Mode::On(checks) => checks.jwt.clone(),
+            Mode::InProcess | Mode::Off(_) => None,
+        };
+        let keys = match &jwt {
+            Some(jwt) => Some(jwt.read_keys().await?),
+            None => None,
+        };
+        Ok(move || {
+            if let Some((jwt, keys)) = jwt.zip(keys) {
+                jwt.apply(keys);
+            }
+        })
     }
 
     /// Removes the token for commands on this machine. Call it when the daemon ends.

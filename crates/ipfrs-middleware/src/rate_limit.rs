@@ -194,14 +194,6 @@ impl RateLimiter {
     }
 }
 
-impl Ticket {
-    /// Returns the number of bytes that may be sent at once.
-    fn burst_bytes(&self) -> u64 {
-        let rate = self.shared.limits(self.is_of_caller).bytes;
-        rate.map_or(u64::MAX, |rate| (rate.burst as f64 / rate.interval) as u64)
-    }
-}
-
 const NANOSECONDS: u64 = 1_000_000_000;
 
 /// Maximum debt of bytes, as the time in which they are paid, in nanoseconds.
@@ -301,6 +293,15 @@ impl Ticket {
     fn pay(&self, bytes: u64) -> Duration {
         let Some(rate) = self.shared.limits(self.is_of_caller).bytes else { return Duration::ZERO };
         rate.owe(&self.bucket.bytes, bytes, self.shared.nanoseconds(Instant::now()))
+    }
+
+    /// Takes back what was paid for bytes that are not sent.
+    fn refund(&self, bytes: u64) {
+        if let Some(rate) = self.shared.limits(self.is_of_caller).bytes {
+            let cost = (bytes as f64 * rate.interval) as u64;
+            let refunded = |full: u64| Some(full.saturating_sub(cost));
+            let _ = self.bucket.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, refunded);
+        }
     }
 }
 

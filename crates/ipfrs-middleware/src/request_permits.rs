@@ -26,7 +26,7 @@ const STALLED_AFTER: Duration = Duration::from_secs(10);
 /// Shortest time between two searches for stalled responses.
 const SEARCH_EVERY: Duration = Duration::from_millis(100);
 
-/// Most clients whose last search is remembered before old ones are removed.
+/// Maximum number of clients whose last search is remembered before old ones are removed.
 const MAX_SEARCHED: usize = 1024;
 
 /// Inverse of the part of all permits that one search may free: an eighth.

@@ -53,6 +53,15 @@ pub enum Expected {
     Bytes(Span),
 }
 
+impl Expected {
+    /// Returns the part of a file from `offset`, of at most `length` bytes.
+    #[must_use]
+    pub fn of_file(offset: u64, length: Option<u64>) -> Self {
+        let most = u64::MAX - offset;
+        Self::Bytes(Span { start: offset, len: length.unwrap_or(most).min(most) })
+    }
+}
+
 /// Runs `work` with a context. It applies to the methods of [`Node`] that `work` calls, and to the streams that they
 /// return, but not to tasks that `work` spawns.
 pub async fn with_context<T>(context: RequestContext, work: impl Future<Output = T>) -> T {

@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ipfrs_bitswap::{Bitswap, Direction, MessageMemory, Multiaddr, PeerId, Request, Session};
-use ipfrs_core::{Block, Cid, ErrorKind};
+use ipfrs_core::{Block, Cid, ErrorKind, parse_cid};
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::attempt::{Attempt, MAX_ATTEMPTS, Outcome, SourceKind, millis};
 use crate::metrics::RetrievalMetrics;
@@ -18,6 +19,9 @@ pub use ipfrs_bitswap::BitswapConfig;
 
 /// Maximum number of peers of a session that are neither configured nor named by a router.
 const MAX_OTHER_PEERS: usize = 32;
+
+/// Time in which the chosen peers may deliver a block before those that have connected to this node are asked, too.
+const CHOSEN_ALONE: Duration = Duration::from_secs(2);
 
 /// Time between two looks for peers whose connections have ended.
 const RECONNECT: Duration = Duration::from_millis(500);
@@ -57,7 +61,9 @@ struct Inner {
 impl PeerSession {
     /// Adds a peer that a router named. Returns whether its ID is valid.
     pub(crate) fn add(&self, id: &str, addresses: &[String]) -> bool {
-        let Ok(id) = id.parse::<PeerId>() else { return false };
+        // An ID has two forms of text (libp2p, Peer IDs).
+        let from_cid = || PeerId::from_bytes(&parse_cid(id).ok()?.hash().to_bytes()).ok();
+        let Some(id) = id.parse::<PeerId>().ok().or_else(from_cid) else { return false };
         let addresses = addresses.iter().filter_map(|address| address.parse().ok()).collect();
         self.0.session.add_providers(vec![(id, addresses)]);
         true
@@ -66,21 +72,24 @@ impl PeerSession {
     /// Fetches a block, with memory to hold until it is stored. Returns `None` if none of the known peers delivers it.
     /// If the connections to them have ended after they have delivered something, it waits for them.
     pub(crate) async fn get(&self, cid: &Cid) -> Option<(Block, MessageMemory)> {
-        let Inner { bitswap, session, asks_others, .. } = &*self.0;
+        let Inner { bitswap, session, .. } = &*self.0;
         loop {
-            let error = match session.receive(cid).await {
+            let mut received = pin!(session.receive(cid));
+            let received = match timeout(CHOSEN_ALONE, &mut received).await {
+                Ok(received) => received,
+                // A chosen peer that is silent must not keep others from delivering the block.
+                Err(_) => {
+                    self.ask_others();
+                    received.await
+                }
+            };
+            let error = match received {
                 Ok(received) => return Some((received.block, received.memory)),
                 Err(error) => error,
             };
-            tracing::debug!("no chosen peer delivers a block: {error}");
-            if !asks_others.swap(true, Ordering::Relaxed) {
-                let peers = bitswap.peers().into_iter().filter(|peer| peer.direction == Direction::Inbound);
-                let inbound: Vec<_> = peers.map(|peer| peer.id).take(MAX_OTHER_PEERS).collect();
-                asks_others.store(!inbound.is_empty(), Ordering::Relaxed);
-                if !inbound.is_empty() {
-                    session.add_providers(without_addresses(inbound));
-                    continue;
-                }
+            tracing::debug!("no peer delivers a block: {error}");
+            if self.ask_others() {
+                continue;
             }
             if error.kind() != ErrorKind::Unavailable || !self.have_delivered() {
                 return None;
@@ -88,6 +97,22 @@ impl PeerSession {
             sleep(RECONNECT).await;
             session.add_providers(without_addresses(bitswap.chosen_peers()));
         }
+    }
+
+    /// Adds the peers that have connected to this node, unless that was done before. Returns whether there are any.
+    fn ask_others(&self) -> bool {
+        let Inner { bitswap, session, asks_others, .. } = &*self.0;
+        if asks_others.swap(true, Ordering::Relaxed) {
+            return false;
+        }
+        let peers = bitswap.peers().into_iter().filter(|peer| peer.direction == Direction::Inbound);
+        let inbound: Vec<_> = peers.map(|peer| peer.id).take(MAX_OTHER_PEERS).collect();
+        let has_others = !inbound.is_empty();
+        asks_others.store(has_others, Ordering::Relaxed);
+        if has_others {
+            session.add_providers(without_addresses(inbound));
+        }
+        has_others
     }
 
     /// Whether a peer has delivered a block of the session.

@@ -29,7 +29,7 @@ use crate::want::Want;
 const MAX_UNREAD_BYTES: u64 = 32 << 20;
 /// Maximum number of sources that one request may name.
 const MAX_HINTS: usize = 16;
-/// Number of remembered fetches and streams from which on those that have ended are forgotten.
+/// Number of remembered fetches and streams above which those that have ended are forgotten.
 const MAX_REMEMBERED: usize = 256;
 
 /// Result of a fetch: the block, and a stream that delivers blocks below it.

@@ -31,7 +31,7 @@ use crate::want::Want;
 const MAX_FETCHES: usize = 16;
 /// Maximum number of streams of one reader.
 const MAX_STREAMS: usize = 4;
-/// Number of missing blocks from which on a whole part may be fetched.
+/// Number of missing blocks above which a whole part may be fetched.
 const MIN_MISSES: u64 = 8;
 
 /// A view of a store for one request. Blocks that the store does not have are fetched, verified and stored. When the

@@ -12,9 +12,6 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 
 /// Last byte of a part that ends with its file.
 const FILE_END: u64 = u64::MAX - 1;
-/// Length of a part below which its blocks are fetched one by one where no stream delivers them. A stream from a block
-/// within the file would also bring what is outside of the part.
-const SHORT_BYTES: u64 = 8 << 20;
 
 /// A part of a DAG, as trustless gateways serve it in one response
 /// (<https://specs.ipfs.tech/http-gateways/trustless-gateway/>).
@@ -75,9 +72,9 @@ impl Want {
     pub(crate) fn below(&self, cid: Cid) -> Self {
         let part = match self.part {
             WantedPart::All => WantedPart::All,
-            WantedPart::Block => WantedPart::Block,
-            WantedPart::Bytes(first, last) if last - first < SHORT_BYTES => WantedPart::Block,
-            WantedPart::Entity | WantedPart::Bytes(..) => WantedPart::Entity,
+            // A stream from a block within the file would also bring what is outside of the part.
+            WantedPart::Block | WantedPart::Bytes(..) => WantedPart::Block,
+            WantedPart::Entity => WantedPart::Entity,
         };
         Self { root: cid, path: "".into(), part, via: Arc::clone(&self.via) }
     }
@@ -162,6 +159,20 @@ mod tests {
             (want("a", Part::Block), want("a", Part::Entity)),
         ] {
             assert!(!narrower.covers(&wider), "{narrower} {wider}");
+        }
+    }
+
+    #[test]
+    fn streams_from_blocks_within_a_part_bring_nothing_else() {
+        let root = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku".parse().unwrap();
+        let below = |part| Want::new(root, [&b"a"[..]], part).below(root);
+        for (part, expected) in [
+            (Part::All, Part::All),
+            (Part::Entity, Part::Entity),
+            (Part::Block, Part::Block),
+            (Part::Bytes(Span { start: 5, len: 1 << 40 }), Part::Block),
+        ] {
+            assert_eq!(below(part), Want::new(root, [], expected), "{part:?}");
         }
     }
 

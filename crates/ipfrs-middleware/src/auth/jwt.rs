@@ -83,7 +83,7 @@ struct KeySet {
 
 /// A key set that was parsed.
 #[derive(Default)]
-struct Parsed {
+pub(super) struct Parsed {
     keys: HashMap<String, Vec<(Algorithm, DecodingKey)>>,
     /// Number of keys in the set, also of those that are not used.
     listed: usize,
@@ -159,15 +159,17 @@ impl JwtVerifier {
         validation.set_audience(&[&self.audience]);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         // Keys may share a name, as those without one do.
-        let decoded = named.iter().map(|key| decode::<Map<String, Value>>(token, key, &validation));
-        let is_of_key = |decoded: &Result<_, jsonwebtoken::errors::Error>| !matches!(decoded, Err(e) if matches!(e.kind(), TokenError::InvalidSignature));
-        let claims = match decoded.into_iter().find(is_of_key) {
-            Some(Ok(decoded)) => decoded.claims,
-            Some(Err(e)) if matches!(e.kind(), TokenError::ExpiredSignature | TokenError::ImmatureSignature) => {
-                return Err(Outcome::Expired);
+        let mut claims = None;
+        for key in &named {
+            match decode::<Map<String, Value>>(token, key, &validation) {
+                Ok(decoded) => claims = Some(decoded.claims),
+                Err(e) if matches!(e.kind(), TokenError::ExpiredSignature | TokenError::ImmatureSignature) => {
+                    return Err(Outcome::Expired);
+                }
+                Err(_) => {}
             }
-            _ => return Err(Outcome::Unknown),
-        };
+        }
+        let claims = claims.ok_or(Outcome::Unknown)?;
         // The library also takes a list of issuers, which is no JSON Web Token (RFC 7519, 4.1.1).
         if !claims.get("iss").is_some_and(Value::is_string) {
             return Err(Outcome::Malformed);
@@ -231,7 +233,13 @@ impl JwtVerifier {
         drop(tokio::spawn(reading.in_current_span()).await);
     }
 
-    pub(super) async fn read(&self) -> Result<()> {
+    async fn read(&self) -> Result<()> {
+        self.apply(self.read_keys().await?);
+        Ok(())
+    }
+
+    /// Reads the keys, which are then to be [applied](Self::apply).
+    pub(super) async fn read_keys(&self) -> Result<Parsed> {
         let bytes = match &self.source {
             Source::File(path) => {
                 let path = path.clone();
@@ -244,11 +252,14 @@ impl JwtVerifier {
         if self.keys.read().read.is_none() {
             parsed.check()?;
         }
+        Ok(parsed)
+    }
+
+    pub(super) fn apply(&self, parsed: Parsed) {
         if parsed.keys.is_empty() {
             tracing::warn!("auth.jwt_keys: the set has no key for HS256, EdDSA, ES256 or RS256, so no token is valid");
         }
         *self.keys.write() = KeySet { keys: parsed.keys, read: Some(Instant::now()) };
-        Ok(())
     }
 }
 

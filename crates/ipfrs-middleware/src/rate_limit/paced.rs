@@ -9,26 +9,26 @@ use tokio::time::{Sleep, sleep};
 
 use super::Ticket;
 
-/// Size of a piece: what a response may send beyond the burst, and pays before it begins.
+/// Size of the pieces that are paid at once.
 const PIECE_BYTES: usize = 256 * 1_024;
 
-/// A body that pays for its bytes, and waits before the next piece while it owes more than the burst.
+/// A body that pays for each piece, and waits before it sends the piece while it owes more than the burst.
 #[derive(Debug)]
 pub struct Paced<B> {
     body: B,
     ticket: Ticket,
     waiting: Option<Pin<Box<Sleep>>>,
     has_begun: bool,
-    /// Bytes that are paid and not sent yet.
-    credit: u64,
-    /// The rest of a frame.
+    /// The next piece, which is paid.
+    paid: Bytes,
+    /// The rest of its frame.
     rest: Bytes,
 }
 
 impl<B> Paced<B> {
     /// Creates the body of a response to the request with this ticket.
     pub fn new(body: B, ticket: Ticket) -> Self {
-        Self { body, ticket, waiting: None, has_begun: false, credit: 0, rest: Bytes::new() }
+        Self { body, ticket, waiting: None, has_begun: false, paid: Bytes::new(), rest: Bytes::new() }
     }
 
     /// Pays for bytes, and begins to wait if they were not there.
@@ -38,16 +38,6 @@ impl<B> Paced<B> {
             self.waiting = Some(Box::pin(sleep(wait)));
         }
     }
-
-    /// Returns the first piece of `data`, pays for it, and keeps the rest.
-    fn piece(&mut self, mut data: Bytes) -> Frame<Bytes> {
-        let piece = data.split_to(data.len().min(PIECE_BYTES));
-        self.rest = data;
-        let paid = self.credit.min(piece.len() as u64);
-        self.credit -= paid;
-        self.wait(piece.len() as u64 - paid);
-        Frame::data(piece)
-    }
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Body for Paced<B> {
@@ -56,41 +46,50 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Paced<B> {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = &mut *self;
-        if !std::mem::replace(&mut this.has_begun, true) {
-            // Other responses may have used up the burst. What is paid now keeps those that begin later in a queue.
-            this.credit = this.body.size_hint().lower().min(PIECE_BYTES as u64).min(this.ticket.burst_bytes());
-            this.wait(this.credit);
+        loop {
+            if let Some(waiting) = &mut this.waiting {
+                ready!(waiting.as_mut().poll(cx));
+                this.waiting = None;
+            }
+            if !this.paid.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.paid)))));
+            }
+            if !std::mem::replace(&mut this.has_begun, true) {
+                // Other responses may have used up the burst. Without a piece, the response needs less memory meanwhile.
+                this.wait(0);
+            } else if this.rest.is_empty() {
+                match ready!(Pin::new(&mut this.body).poll_frame(cx)).map(|frame| frame.map(Frame::into_data)) {
+                    Some(Ok(Ok(data))) => this.rest = data,
+                    Some(Ok(Err(other))) => return Poll::Ready(Some(Ok(other))),
+                    Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                    None => return Poll::Ready(None),
+                }
+            } else {
+                let len = this.rest.len().min(PIECE_BYTES);
+                this.paid = this.rest.split_to(len);
+                this.wait(len as u64);
+            }
         }
-        if let Some(waiting) = &mut this.waiting {
-            ready!(waiting.as_mut().poll(cx));
-            this.waiting = None;
-        }
-        if !this.rest.is_empty() {
-            let rest = std::mem::take(&mut this.rest);
-            return Poll::Ready(Some(Ok(this.piece(rest))));
-        }
-        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
-        Poll::Ready(match frame {
-            Some(Ok(frame)) => Some(Ok(match frame.into_data() {
-                Ok(data) => this.piece(data),
-                Err(other) => other,
-            })),
-            other => other,
-        })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        self.paid.is_empty() && self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let (hint, held) = (self.body.size_hint(), (self.paid.len() + self.rest.len()) as u64);
         let mut whole = SizeHint::new();
-        whole.set_lower(hint.lower() + rest);
+        whole.set_lower(hint.lower() + held);
         if let Some(upper) = hint.upper() {
-            whole.set_upper(upper + rest);
+            whole.set_upper(upper + held);
         }
         whole
+    }
+}
+
+impl<B> Drop for Paced<B> {
+    fn drop(&mut self) {
+        self.ticket.refund(self.paid.len() as u64);
     }
 }
 
@@ -145,9 +144,15 @@ mod tests {
             }
             times
         };
-        assert_eq!(send("192.0.2.1", 4).await, [0.0, 0.0, 1.0, 2.0]);
+        assert_eq!(send("192.0.2.1", 4).await, [0.0, 1.0, 2.0, 3.0]);
         let all = tokio::join!(send("192.0.2.2", 1), send("192.0.2.2", 1), send("192.0.2.2", 1));
         assert_eq!([all.0, all.1, all.2].concat(), [0.0, 1.0, 2.0]);
+        // What is not sent is not owed.
+        for _ in 0..100 {
+            let aborted = tokio::time::timeout(Duration::from_millis(1), send("192.0.2.2", 1)).await;
+            assert!(aborted.is_err());
+        }
+        assert_eq!(send("192.0.2.2", 1).await, [0.9]);
     }
 
     #[tokio::test(start_paused = true)]

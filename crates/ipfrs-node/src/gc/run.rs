@@ -58,7 +58,7 @@ pub enum GcEvent {
 struct EmitAborted<'a>(Option<&'a Node>);
 
 impl<'a> EmitAborted<'a> {
-    /// Emits the begin of a run.
+    /// Emits the start of a run.
     fn begin(node: &'a Node) -> Self {
         node.emit_gc(GcPhase::Started);
         Self(Some(node))

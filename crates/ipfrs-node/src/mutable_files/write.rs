@@ -37,11 +37,11 @@ pub struct WriteOptions {
 
 impl Node {
     /// Writes to a file in the tree. Writers of one file wait for each other. The file changes when all content has
-    /// been read; if `content` fails, it stays as it is. If the file is removed meanwhile, the content is discarded.
+    /// been read; if `content` fails, it stays as it is.
     ///
     /// # Errors
     /// If the path is not a file, or does not exist and is not created; [`ErrorKind::Conflict`] if the file was
-    /// replaced meanwhile; otherwise errors of the content or the store.
+    /// moved, removed or replaced meanwhile; otherwise errors of the content or the store.
     pub async fn write_to_tree(
         &self,
         path: &MutablePath,

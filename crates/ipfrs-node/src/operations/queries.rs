@@ -44,8 +44,8 @@ impl Node {
     /// is complete stays: files that an import has already reported, with their pins.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] for an unknown ID; [`ErrorKind::Conflict`] if the operation has ended already, or is
-    /// completed nevertheless;
+    /// [`ErrorKind::NotFound`] for an unknown ID; [`ErrorKind::Conflict`] if the operation has ended already, or
+    /// completes before it can be cancelled;
     /// [`ErrorKind::Timeout`] if it does not end in time.
     pub async fn cancel_operation(&self, id: &OperationId) -> Result<()> {
         let known = self.inner.operations.find(id);

@@ -112,7 +112,9 @@ impl Queue {
         for record in self.by_time.values_mut() {
             if record.left_behind().any(|pin| is_theirs(&pin.cid)) {
                 let old = record.clone();
-                record.made_pin &= !is_theirs(&record.cid);
+                if is_theirs(&record.cid) {
+                    (record.made_pin, record.direct) = (false, None);
+                }
                 record.replaces.retain(|replaced| !is_theirs(&replaced.cid));
                 changed.push((old, record.clone()));
             }

@@ -55,6 +55,16 @@ impl Record {
         own.into_iter().chain(self.replaces.iter().cloned())
     }
 
+    /// Takes over the pin of the same content that a replaced request made.
+    pub(super) fn inherit(&mut self) {
+        let content = as_v1(&self.cid);
+        if let Some(at) = self.replaces.iter().position(|replaced| as_v1(&replaced.cid) == content) {
+            let made = self.replaces.swap_remove(at);
+            self.made_pin = true;
+            self.direct = self.direct.take().or(made.direct);
+        }
+    }
+
     /// Returns the CIDv1s of the content that this request is for, and of what it replaces.
     pub(super) fn content(&self) -> impl Iterator<Item = Cid> {
         [&self.cid].into_iter().chain(self.replaces.iter().map(|pin| &pin.cid)).map(as_v1)

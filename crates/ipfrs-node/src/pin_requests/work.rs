@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ipfrs_core::{Error, ErrorKind, Result, as_v1};
+use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_rpc::types::PinState;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -98,8 +98,8 @@ impl Node {
         }
         record.status = if pinned.is_ok() { PinState::Pinned } else { PinState::Failed };
         record.details = pinned.err().map(|error| error.public_message().into_owned()).unwrap_or_default();
-        let mut replaced = std::mem::take(&mut record.replaces);
-        replaced.retain(|replaced| as_v1(&replaced.cid) != as_v1(&record.cid));
+        record.inherit();
+        let replaced = std::mem::take(&mut record.replaces);
         // Repeated after a crash, because the request is written last.
         let mut finished = Ok(());
         for replaced in &replaced {
@@ -113,12 +113,7 @@ impl Node {
     async fn create_pin(&self, record: &mut Record, pins: Vec<Pin>, lease: &Lease) -> Result<()> {
         let before = self.inner.pins.get(&record.cid).await?;
         if before.as_ref().is_some_and(|pin| pin.mode == PinMode::Recursive) {
-            // The request that this one replaces may have pinned the same content.
-            let content = as_v1(&record.cid);
-            if let Some(made) = record.replaces.iter().find(|replaced| as_v1(&replaced.cid) == content) {
-                record.made_pin = true;
-                record.direct = record.direct.take().or_else(|| made.direct.clone());
-            }
+            record.inherit();
             // The pin of someone else keeps its name.
             return if record.made_pin { insert_for_request(self, pins, lease).await } else { Ok(()) };
         }

@@ -22,7 +22,7 @@ const BATCH_BYTES: usize = 1024 * 1024;
 /// it, all is lost.
 const MAX_GATHERING: Duration = Duration::from_secs(1);
 
-/// Most pieces of a batch: a client may send single bytes, and each piece takes memory of its own.
+/// Maximum number of pieces in a batch: a client may send single bytes, and each piece takes memory of its own.
 const BATCH_PIECES: usize = 1024;
 
 /// Result of an append.

@@ -269,7 +269,7 @@ impl Node {
     /// [`ErrorKind::NotFound`] for an unknown ID; [`ErrorKind::Conflict`] while a request is sending.
     pub async fn end_upload(&self, id: &str) -> Result<()> {
         let upload = self.find_upload(id).await?;
-        self.remove_upload(&upload, |_| true, &Error::new(ErrorKind::Gone, "the client canceled the upload")).await
+        self.remove_upload(&upload, |_| true, &Error::new(ErrorKind::Gone, "the client cancelled the upload")).await
     }
 
     /// Ends the upload of an operation that was cancelled, unless a request works on it: that request ends it.

@@ -210,5 +210,5 @@ impl Drop for Claim {
 
 pub(super) fn unknown(id: &str) -> Error {
     let shown: String = id.chars().take(64).collect();
-    Error::not_found(format!("no upload {shown}: it was canceled, has expired or never existed: start a new one"))
+    Error::not_found(format!("no upload {shown}: it was cancelled, has expired or never existed: start a new one"))
 }
