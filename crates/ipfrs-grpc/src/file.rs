@@ -70,9 +70,7 @@ impl FileService for Files {
 
     async fn get_file(&self, request: Request<GetFileRequest>) -> Result<Response<Self::GetFileStream>, Status> {
         let GetFileRequest { path, offset, length } = request.into_inner();
-        // The reader retrieves the part.
-        let expected = if offset > 0 || length.is_some() { Expected::Block } else { Expected::Entity };
-        let object = expecting(expected, object(&self.node, &path)).await?;
+        let object = expecting(Expected::of_file(offset, length), object(&self.node, &path)).await?;
         let file = file(&object).await?;
         let size = file.size();
         let Some(left) = size.checked_sub(offset) else {

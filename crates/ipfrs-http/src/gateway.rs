@@ -36,7 +36,7 @@ mod redirects;
 pub(crate) mod redirects;
 pub(crate) mod request;
 pub(crate) mod response_cache;
-mod retrieval;
+pub(crate) mod retrieval;
 pub(crate) mod serialized_head;
 pub(crate) mod site;
 mod subdomain;

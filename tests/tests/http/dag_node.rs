@@ -115,6 +115,10 @@ async fn numbers_are_stored_and_read_as_by_kubo() {
         ("input-codec=dag-cbor", "\u{80}", b"\x80"),
         ("store-codec=dag-json", "0.000001", b"0.000001"),
         ("store-codec=dag-json", "1e21", b"1e+21"),
+        // The nearest number, not a neighbour of it.
+        ("store-codec=dag-json", "-1401520.2149174279", b"-1401520.2149174279"),
+        ("", "-2.3250307746388343e-17", b"\xfb\xbc\x7a\xce\x47\x95\x93\xd8\x3c"),
+        ("input-codec=json&store-codec=json", "-1401520.2149174279", b"-1401520.2149174279"),
         ("input-codec=json&store-codec=json", "1", b"1"),
         ("input-codec=json&store-codec=json", "[1]", b"[\n\t1\n]\n"),
     ] {

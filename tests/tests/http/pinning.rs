@@ -279,12 +279,14 @@ async fn direct_pin_is_there_again_after_the_request() {
     let content = vec![7; 1_000];
     let [cid, other] =
         [gateway.add("pin=false", content.clone()).await, gateway.add("pin=false", vec![6; 1_000]).await];
+    let as_v1 = gateway.rpc_json(&format!("cid/format?arg={cid}&v=1&b=base32")).await;
+    let as_v1 = as_v1["Formatted"].as_str().unwrap();
     gateway.rpc_bytes(&format!("pin/add?arg={cid}&recursive=false&name=direct")).await;
     let is_direct = async || {
         let pins = gateway.rpc_json("pin/ls?type=direct&names=true").await;
         pins["Keys"][&cid]["Name"] == "direct"
     };
-    let id = request(&gateway, PINS, json!({ "cid": cid })).await;
+    let id = request(&gateway, PINS, json!({ "cid": as_v1 })).await;
     until_state(&gateway, &id, "pinned").await;
     assert!(!is_direct().await);
     remove(&gateway, &id).await;

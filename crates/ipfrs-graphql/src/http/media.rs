@@ -1,7 +1,7 @@
 //! Media types of responses.
 
 use http::HeaderMap;
-use ipfrs_middleware::accept::media_by_weight;
+use ipfrs_middleware::accept::preferred;
 
 /// Media type of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,13 +17,12 @@ pub(super) enum Media {
 impl Media {
     /// Returns the supported type that a request prefers; JSON if there is none.
     pub(super) fn accepted(headers: &HeaderMap) -> Self {
-        let known = media_by_weight(headers).into_iter().find_map(|media| match media.as_str() {
-            "application/json" | "application/*" | "*/*" => Some(Self::Json),
-            "application/graphql-response+json" => Some(Self::GraphQlJson),
-            "text/event-stream" => Some(Self::EventStream),
-            _ => None,
-        });
-        known.unwrap_or(Self::Json)
+        const OFFERED: [(&str, Media); 3] = [
+            ("application/json", Media::Json),
+            ("application/graphql-response+json", Media::GraphQlJson),
+            ("text/event-stream", Media::EventStream),
+        ];
+        preferred(headers, &OFFERED.map(|(name, _)| name)).map_or(Self::Json, |index| OFFERED[index].1)
     }
 
     /// Returns the name of the media type.

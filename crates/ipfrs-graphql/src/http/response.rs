@@ -62,18 +62,21 @@ pub(super) async fn whole(
     let budget = answer.budget.take();
     let is_refused = !answer.is_executed();
     let has_errors = !answer.errors.is_empty();
-    let serialize = move || json::to_vec(&answer);
-    let body = if budget.as_ref().is_some_and(|budget| budget.bytes() > LARGE_BYTES) {
+    let has_tag = is_get && !has_errors;
+    let serialize = move || {
+        let body = json::to_vec(&answer);
+        let tag = has_tag.then(|| tag_of(&body));
+        (body, tag)
+    };
+    let (body, tag) = if budget.as_ref().is_some_and(|budget| budget.bytes() > LARGE_BYTES) {
         tokio::task::spawn_blocking(serialize).await.unwrap_or_default()
     } else {
         serialize()
     };
     let status = if is_refused && media == Media::GraphQlJson { StatusCode::BAD_REQUEST } else { StatusCode::OK };
-    if !is_get || has_errors {
+    let Some(tag) = tag else {
         return (status, headers(media, "no-store"), held(body, budget)).into_response();
-    }
-    let tag: String = hash::sha2_256(&body).digest().iter().take(TAG_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    let tag = format!("W/\"{tag}\"");
+    };
     let tags = if_none_match.and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_known = tags.split(',').map(str::trim).any(|given| given == "*" || weak(given) == weak(&tag));
     let (status, body) = match is_known {
@@ -85,6 +88,12 @@ pub(super) async fn whole(
         response.headers_mut().insert(ETAG, tag);
     }
     response
+}
+
+fn tag_of(body: &[u8]) -> String {
+    let digest = hash::sha2_256(body);
+    let digits: String = digest.digest().iter().take(TAG_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    format!("W/\"{digits}\"")
 }
 
 /// Returns a validator without the mark of a weak one (RFC 9110, 13.1.2).

@@ -177,6 +177,7 @@ fn accepted(headers: &HeaderMap) -> Vec<Parameters> {
         }
         accepted.push((weight, parameters));
     }
+    accepted.retain(|(weight, _)| *weight > 0);
     // The sort is stable: among equal weights, the first stays first.
     accepted.sort_by_key(|(weight, _)| Reverse(*weight));
     accepted.into_iter().map(|(_, parameters)| parameters).collect()

@@ -3,7 +3,7 @@
 use http::header::{RANGE, VIA};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
-use ipfrs_node::{Expected, RequestContext, Span};
+use ipfrs_node::{Expected, RequestContext};
 
 use super::format::{Format, format_by_accept, format_by_name};
 use super::range::byte_ranges;
@@ -43,22 +43,30 @@ fn expected(parts: &Parts) -> Expected {
     }
 }
 
-/// Returns the part that a request with this `Range` needs. What the first block must be known for, such as the end of
-/// the file, is retrieved by the reader.
-fn of_range(range: &HeaderValue) -> Expected {
+/// Returns the part that a request with this `Range` needs. Several ranges, and one whose place depends on the size of
+/// the file, are retrieved by the reader.
+pub(crate) fn of_range(range: &HeaderValue) -> Expected {
     let Some(ranges) = byte_ranges(range) else { return Expected::Entity };
-    let span = || {
+    if ranges.contains(',') || ranges.trim_start().starts_with('-') {
+        return Expected::Block;
+    }
+    let part = || {
         let (first, last) = ranges.split_once('-')?;
-        let (start, last) = (first.trim().parse::<u64>().ok()?, last.trim());
-        let last = if last.is_empty() { u64::MAX - 1 } else { last.parse::<u64>().ok()? };
-        Some(Span { start, len: last.checked_sub(start)?.checked_add(1)? })
+        let (first, last) = (first.trim().parse::<u64>().ok()?, last.trim());
+        if last.is_empty() {
+            return Some(Expected::of_file(first, None));
+        }
+        let last = last.parse::<u64>().ok()?;
+        Some(Expected::of_file(first, Some(last.checked_sub(first)?.saturating_add(1))))
     };
-    span().map_or(Expected::Block, Expected::Bytes)
+    // A malformed range is ignored.
+    part().unwrap_or(Expected::Entity)
 }
 
 #[cfg(test)]
 mod tests {
     use http::Request;
+    use ipfrs_node::Span;
 
     use super::*;
 
@@ -82,7 +90,9 @@ mod tests {
             (Method::GET, "/ipfs/a", &range("bytes=5-"), Expected::Bytes(Span { start: 5, len: u64::MAX - 5 })),
             (Method::GET, "/ipfs/a", &range("bytes=-9"), Expected::Block),
             (Method::GET, "/ipfs/a", &range("bytes=0-1,5-9"), Expected::Block),
-            (Method::GET, "/ipfs/a", &range("bytes=0-18446744073709551615"), Expected::Block),
+            (Method::GET, "/ipfs/a", &range("bytes=0-"), Expected::Bytes(Span { start: 0, len: u64::MAX })),
+            (Method::GET, "/ipfs/a", &range("bytes=9-5"), Expected::Entity),
+            (Method::GET, "/ipfs/a", &range("bytes=abc"), Expected::Entity),
             (Method::GET, "/ipfs/a", &range("lines=5-9"), Expected::Entity),
         ] {
             assert_eq!(expected_of(method, target, headers), part, "{target} {headers:?}");

@@ -16,13 +16,13 @@ const GO_SYMLINK: u32 = 1 << 27;
 pub(super) const SYMLINK_MODE: u32 = 0o777;
 const NANOS_PER_SECOND: u32 = 1_000_000_000;
 
-/// Returns the attributes that `mode`, `mtime` and `mtime-nsecs` set for all files. As in Kubo, a mode or time of 0
-/// counts as unset.
+/// Returns the attributes that `mode`, `mtime` and `mtime-nsecs` set for all files. As in Kubo, a mode of 0 and
+/// a time of 0 without nanoseconds count as unset.
 pub(super) fn of_options(args: &Args) -> Result<Attributes, RpcError> {
     let invalid = |message: String| RpcError::Request(message);
     let mode = args.number("mode")?.and_then(unix_mode);
-    let seconds = args.number::<i64>("mtime")?.filter(|seconds| *seconds != 0);
     let nanos = args.number::<u32>("mtime-nsecs")?.unwrap_or(0);
+    let seconds = args.number::<i64>("mtime")?.filter(|seconds| *seconds != 0 || nanos > 0);
     if nanos >= NANOS_PER_SECOND {
         return Err(invalid(format!("option \"mtime-nsecs\" is {nanos}: it must be below {NANOS_PER_SECOND}")));
     }

@@ -76,18 +76,27 @@ fn is_set(value: &str) -> bool {
 /// Returns the part that a command reads below the target of its path.
 fn expected(request: &Request) -> Expected {
     match request.uri().path() {
-        // The reader retrieves the part.
-        "/cat" if has_option(request, &["offset", "o", "length", "l"]) => Expected::Block,
-        "/cat" | "/ls" => Expected::Entity,
+        "/cat" => part_to_read(request),
+        "/ls" => Expected::Entity,
         "/get" => Expected::All,
         _ => Expected::Block,
     }
 }
 
-/// Whether the query has one of the options.
-fn has_option(request: &Request, names: &[&str]) -> bool {
+/// Returns the part of the file that `cat` reads. The options are checked later.
+fn part_to_read(request: &Request) -> Expected {
     let query = request.uri().query().unwrap_or_default();
-    form_urlencoded::parse(query.as_bytes()).any(|(name, _)| names.contains(&name.as_ref()))
+    let (mut files, mut offset, mut length) = (0, 0, None);
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match name.as_ref() {
+            "arg" => files += 1,
+            "offset" | "o" => offset = value.parse().unwrap_or(0),
+            "length" | "l" => length = value.parse().ok(),
+            _ => {}
+        }
+    }
+    // Offset and length are those of all files together.
+    if files == 1 { Expected::of_file(offset, length) } else { Expected::Entity }
 }
 
 /// Runs the command within its time limit.

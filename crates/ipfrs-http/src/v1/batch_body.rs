@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use ipfrs_core::{Error, Result};
-use ipfrs_middleware::accept::media_by_weight;
+use ipfrs_middleware::accept::preferred;
 use serde::Deserialize;
 
 use crate::gateway::format::CAR_MEDIA_TYPE;
@@ -24,10 +24,5 @@ pub(super) fn is_car(headers: &HeaderMap) -> bool {
 
 /// Whether `Accept` prefers CAR to JSON.
 pub(super) fn accepts_car(headers: &HeaderMap) -> bool {
-    let known = media_by_weight(headers).into_iter().find_map(|media| match media.as_str() {
-        CAR_MEDIA_TYPE => Some(true),
-        "application/json" | "application/*" | "*/*" => Some(false),
-        _ => None,
-    });
-    known.unwrap_or(false)
+    preferred(headers, &["application/json", CAR_MEDIA_TYPE]) == Some(1)
 }

@@ -19,7 +19,7 @@ use crate::body::header_text;
 use crate::compression::{Representation, Unchanging};
 use crate::content_limits::{self, Remedy};
 use crate::gateway::payload::Payload;
-use crate::gateway::{conditional, content_type, disposition, path, range};
+use crate::gateway::{conditional, content_type, disposition, path, range, retrieval};
 use crate::request_id::RequestId;
 use crate::state::AppState;
 
@@ -51,8 +51,11 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     let query = Query::read(parts.uri.query().unwrap_or_default())?;
     let name = path.segments().last().map(|name| name.to_string_lossy().into_owned());
     let is_part = query.offset.is_some() || query.limit.is_some() || parts.headers.contains_key(RANGE);
-    // The reader retrieves the part.
-    let expected = if is_part || parts.method == Method::HEAD { Expected::Block } else { Expected::Entity };
+    let expected = match parts.headers.get(RANGE) {
+        _ if parts.method == Method::HEAD => Expected::Block,
+        Some(range) => retrieval::of_range(range),
+        None => Expected::of_file(query.offset.unwrap_or(0), query.limit),
+    };
     let object = expecting(expected, state.node.resolve(path)).await?.whole()?;
     let etag = format!("\"{}\"", object.resolved.cid);
     let name = query.filename.clone().or(name).unwrap_or_else(|| object.resolved.cid.clone());

@@ -12,7 +12,8 @@ pub struct Block {
 /// How a block that is put is named.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PutOptions {
-    /// Multicodec name of the format: "raw" (the default), "dag-pb", "dag-cbor", "dag-json", or a number such as "0x55".
+    /// Multicodec name of the format: "raw" (the default; with version 0 "dag-pb"), "dag-pb", "dag-cbor", "dag-json", or a
+    /// number such as "0x55".
     #[prost(string, tag = "1")]
     pub codec: ::prost::alloc::string::String,
     /// Multihash name: "sha2-256" (the default), "blake3", "sha2-512" and so on.

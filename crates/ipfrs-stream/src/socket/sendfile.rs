@@ -12,7 +12,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 /// one by one instead of many in a single `sendmsg`.
 pub(crate) const SENDFILE_MIN_BYTES: usize = 32 * 1024;
 
-/// Most slices that one `sendmsg` accepts (`UIO_MAXIOV`).
+/// Maximum number of slices that one `sendmsg` accepts (`UIO_MAXIOV`).
 const MAX_SLICES: usize = 1024;
 
 /// Writes as much of `slices`, in order, as the non-blocking `socket` accepts, and adds the number of bytes to
