@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::content::{self, assert_same};
 use crate::harness::{TestGateway, client};
+use crate::tls::Issuer;
 use crate::wire::{Answer, Wire};
 
 /// Largest folio of the page cache. A cut inside of one also zeros what `sendfile` has put into the send buffers of
@@ -133,6 +134,43 @@ async fn truncated_pack_never_yields_wrong_responses() {
     assert_eq!(gateway.get(&format!("/ipfs/{large_cid}")).await.status(), 404);
     assert_eq!(gateway.add("", large.clone()).await, large_cid);
     assert_same(&gateway.content(&format!("/ipfs/{large_cid}")).await, &large, "what was added again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn truncated_pack_ends_encrypted_responses_and_nothing_else() {
+    let gateway = TestGateway::start().await;
+    let (large, small) = (content::bytes(64 << 20), content::bytes(5_000));
+    let small_cid = gateway.add("", small.clone()).await;
+    let large_cid = gateway.add("", large.clone()).await;
+    let repo = gateway.end().await.0;
+    let issuer = Issuer::new();
+    let gateway = TestGateway::start_on(repo, |config| issuer.configure(config)).await;
+    let encrypted = || client().http1_only().tls_danger_accept_invalid_certs(true).build().unwrap();
+    let requests = encrypted();
+    let url = |cid: &str| format!("https://{}/ipfs/{cid}", gateway.address());
+    let mut responses = Vec::new();
+    for _ in 0..4 {
+        let mut response = requests.get(url(&large_cid)).send().await.unwrap();
+        let first = response.chunk().await.unwrap().unwrap();
+        responses.push((response, first.len()));
+    }
+    let file = pack(&gateway).1;
+    file.set_len(file.metadata().unwrap().len() / 4).unwrap();
+    for (mut response, mut received) in responses {
+        loop {
+            match response.chunk().await {
+                Ok(Some(chunk)) => {
+                    assert_eq!(chunk, large.slice(received..received + chunk.len()));
+                    received += chunk.len();
+                }
+                Ok(None) => panic!("a response is complete"),
+                Err(_) => break,
+            }
+        }
+    }
+    // No thread waits for the lost part, and new connections get what is left.
+    let left = encrypted().get(url(&small_cid)).send().await.unwrap().bytes().await.unwrap();
+    assert_eq!(left, small);
 }
 
 /// Returns the response to a request line with header lines and a body.

@@ -53,14 +53,18 @@ impl Issuer {
 
     /// Starts a gateway with two certificates: one for `localhost` and subdomains, one for `b.test`.
     pub(crate) async fn gateway(&self, change: impl FnOnce(&mut Config)) -> TestGateway {
-        let certificates =
-            vec![self.issue("a", &["localhost", "gw.test", "*.ipfs.gw.test"]), self.issue("b", &["b.test"])];
         TestGateway::start_with(|config| {
-            config.tls.enabled = true;
-            config.tls.certificates = certificates;
+            self.configure(config);
             change(config);
         })
         .await
+    }
+
+    /// Sets the two certificates.
+    pub(crate) fn configure(&self, config: &mut Config) {
+        let first = self.issue("a", &["localhost", "gw.test", "*.ipfs.gw.test"]);
+        config.tls.enabled = true;
+        config.tls.certificates = vec![first, self.issue("b", &["b.test"])];
     }
 
     /// Returns a client that trusts this issuer and finds all names of the certificates at the gateway.
