@@ -282,7 +282,8 @@ impl Tls {
         Err(Error::new(ErrorKind::Unavailable, "the authority has issued a certificate for other names or a past time"))
     }
 
-    /// Reads the files again, by a configuration whose other keys are the same. They are used once the result is called.
+    /// Reads the files again, by a configuration whose other keys are the same. They are used once the returned function
+    /// is called.
     ///
     /// # Errors
     /// A file cannot be used; the old certificates stay in use.
@@ -291,9 +292,10 @@ impl Tls {
         let protocols: Vec<_> = old.servers.iter().map(|(protocols, _)| *protocols).collect();
         let (config, files) = (config.clone(), self.0.files.clone());
         let read = off_workers(move || files.read(config, &protocols, Some(&old))).await;
-        self.0.metrics.is_current.set(i64::from(read.is_ok()));
-        let (state, this) = (read?, Arc::clone(&self.0));
+        let this = Arc::clone(&self.0);
+        let state = read.inspect_err(|_| this.metrics.is_current.set(0))?;
         Ok(move || {
+            this.metrics.is_current.set(1);
             this.metrics.show(&state.certificates);
             tracing::info!(certificates = state.certificates.iter().count(), "read the certificates of [tls]");
             *this.state.write() = Arc::new(state);

@@ -1,32 +1,41 @@
 //! `Accept`, where the weights of media types decide.
 
+use std::cmp::Reverse;
+
 use http::HeaderMap;
 use http::header::ACCEPT;
 
 /// Returns the index of the offered media type that a request prefers (RFC 9110, 12.5.1). Of equally wanted ones, it is
-/// the one that the request names first, or else the first. `None` if it accepts none of them, or has no `Accept`.
+/// the one that the request names first. The first one offered is the default: only if it is refused do wildcards mean
+/// others. `None` if the request accepts none of them, or has no `Accept`.
 #[must_use]
 pub fn preferred(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
     let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let ranges: Vec<_> = values.flat_map(|value| value.split(',')).map(weighted).collect();
+    // The most specific range decides.
+    let decisive = |media: &str| {
+        let ranges = ranges.iter().enumerate();
+        ranges.filter_map(|(at, (range, weight))| Some((specificity(range, media)?, Reverse(at), *weight))).max()
+    };
+    let default = offered.first().and_then(|media| decisive(media));
+    let is_default_refused = default.is_some_and(|(_, _, weight)| weight == 0);
     let wanted = offered.iter().enumerate().filter_map(|(index, media)| {
-        // The most specific range decides.
-        let matching = ranges
-            .iter()
-            .enumerate()
-            .filter_map(|(at, (range, weight))| Some((specificity(range, media)?, std::cmp::Reverse(at), *weight)));
-        let (specificity, at, weight) = matching.max()?;
-        (weight > 0).then_some(((weight, specificity, at, std::cmp::Reverse(index)), index))
+        let (specificity, at, weight) = decisive(media)?;
+        let is_meant = specificity == NAMED || index == 0 || is_default_refused;
+        (is_meant && weight > 0).then_some(((weight, specificity, at, Reverse(index)), index))
     });
     wanted.max().map(|(_, index)| index)
 }
+
+/// Specificity of a range that is one media type.
+const NAMED: u8 = 2;
 
 /// Returns how specific a range is that contains a media type.
 fn specificity(range: &str, media: &str) -> Option<u8> {
     match range.strip_suffix("/*") {
         Some("*") => Some(0),
         Some(kind) => media.split('/').next().filter(|of| *of == kind).map(|_| 1),
-        None => (range == media).then_some(2),
+        None => (range == media).then_some(NAMED),
     }
 }
 
@@ -59,7 +68,9 @@ mod tests {
             ("*/*, a/car", Some(1)),
             ("a/*, a/car;q=0.5", Some(0)),
             ("a/json;q=0, */*", Some(1)),
-            ("a/json;q=0.1, a/car;q=0.5, */*;q=0.8", Some(2)),
+            ("a/json;q=0.1, a/car;q=0.5, */*;q=0.8", Some(1)),
+            ("a/json;q=0.9, */*", Some(0)),
+            ("c/c, b/*;q=0.5", None),
             ("a/json; level=1 ; Q=0.001, a/car;q=0", Some(0)),
             ("a/car;q=x, a/json;q=0.5", Some(1)),
         ] {

@@ -325,14 +325,21 @@ impl Auth {
     /// Reads the keys of the issuer of tokens again. They are used once the result is called.
     ///
     /// # Errors
-    /// They cannot be read; the old ones stay in use.
+    /// A file cannot be read; the old keys stay in use.
     pub async fn reload(&self) -> Result<impl FnOnce()> {
         let jwt = match &self.0.mode {
             Mode::On(checks) => checks.jwt.clone(),
             Mode::InProcess | Mode::Off(_) => None,
         };
         let keys = match &jwt {
-            Some(jwt) => Some(jwt.read_keys().await?),
+            Some(jwt) => match jwt.read_keys().await {
+                // Their issuer may be down while an operator has to change something else.
+                Err(error) if jwt.is_remote() => {
+                    tracing::warn!(%error, "the keys of the issuer of tokens could not be read again");
+                    None
+                }
+                keys => Some(keys?),
+            },
             None => None,
         };
         Ok(move || {

@@ -263,15 +263,21 @@ impl Rate {
         }
     }
 
-    /// Takes `count` tokens, even if there are fewer. Returns the time until there would have been enough. A debt is
-    /// forgiven beyond a minute, so that aborted responses do not lock out others of the same address for long.
-    fn owe(self, full: &AtomicU64, count: u64, now: u64) -> Duration {
-        let cost = (count as f64 * self.interval) as u64;
+    /// Returns the price of `count` tokens in nanoseconds.
+    fn price(self, count: u64) -> u64 {
+        (count as f64 * self.interval) as u64
+    }
+
+    /// Takes `count` tokens, even if there are fewer. Returns the time until there would have been enough, and the price.
+    /// A debt is forgiven beyond a minute, so that aborted responses do not lock out others of the same address for long.
+    fn owe(self, full: &AtomicU64, count: u64, now: u64) -> (Duration, u64) {
+        let cost = self.price(count);
         let most = now.saturating_add(self.burst).saturating_add(MAX_DEBT);
         let owed = |full: u64| full.max(now).saturating_add(cost).min(most.max(full));
         let before = full.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| Some(owed(full)));
         let (Ok(before) | Err(before)) = before;
-        Duration::from_nanos(owed(before).saturating_sub(now.saturating_add(self.burst)))
+        let after = owed(before);
+        (Duration::from_nanos(after.saturating_sub(now.saturating_add(self.burst))), after - before.max(now))
     }
 }
 
@@ -286,22 +292,29 @@ impl Ticket {
     /// Returns whether bytes are limited, so that a body must be [`Paced`].
     #[must_use]
     pub fn limits_bytes(&self) -> bool {
-        self.shared.limits(self.is_of_caller).bytes.is_some()
+        self.rate().is_some()
     }
 
-    /// Pays for bytes that are sent. Returns how long to wait before more are sent.
-    fn pay(&self, bytes: u64) -> Duration {
-        let Some(rate) = self.shared.limits(self.is_of_caller).bytes else { return Duration::ZERO };
+    /// Pays for bytes before they are sent. Returns how long to wait, and the price in nanoseconds.
+    fn pay(&self, bytes: u64) -> (Duration, u64) {
+        let Some(rate) = self.rate() else { return (Duration::ZERO, 0) };
         rate.owe(&self.bucket.bytes, bytes, self.shared.nanoseconds(Instant::now()))
     }
 
-    /// Takes back what was paid for bytes that are not sent.
-    fn refund(&self, bytes: u64) {
-        if let Some(rate) = self.shared.limits(self.is_of_caller).bytes {
-            let cost = (bytes as f64 * rate.interval) as u64;
-            let refunded = |full: u64| Some(full.saturating_sub(cost));
-            let _ = self.bucket.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, refunded);
-        }
+    /// Takes back the price of bytes that are not sent.
+    fn refund(&self, price: u64) {
+        let refunded = |full: u64| Some(full.saturating_sub(price));
+        let _ = self.bucket.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, refunded);
+    }
+
+    /// Returns the number of bytes that may be sent at once.
+    fn burst_bytes(&self) -> u64 {
+        self.rate().map_or(u64::MAX, |rate| (rate.burst as f64 / rate.interval) as u64)
+    }
+
+    /// Returns the rate of bytes, if they are limited.
+    fn rate(&self) -> Option<Rate> {
+        self.shared.limits(self.is_of_caller).bytes
     }
 }
 
@@ -370,7 +383,7 @@ mod tests {
             });
             let ticket = limiter.take(client("192.0.2.1"), None).unwrap().unwrap();
             let caller = Ticket { is_of_caller: true, ..ticket.clone() };
-            (0..100).for_each(|_| assert!(ticket.pay(u64::MAX >> 20) + caller.pay(1 << 20) < Duration::MAX));
+            (0..100).for_each(|_| assert!(ticket.pay(u64::MAX >> 20).0 + caller.pay(1 << 20).0 < Duration::MAX));
             caller.describe(&mut HeaderMap::new());
         }
     }
@@ -379,8 +392,8 @@ mod tests {
     fn bytes_are_owed_at_their_rate() {
         let rate = Rate::new(1_000, 500);
         let full = AtomicU64::new(0);
-        assert_eq!(rate.owe(&full, 500, 0), Duration::ZERO);
-        assert_eq!(rate.owe(&full, 1_000, 0), Duration::from_secs(1));
-        assert_eq!(rate.owe(&full, 0, NANOSECONDS), Duration::ZERO);
+        assert_eq!(rate.owe(&full, 500, 0).0, Duration::ZERO);
+        assert_eq!(rate.owe(&full, 1_000, 0), (Duration::from_secs(1), NANOSECONDS));
+        assert_eq!(rate.owe(&full, 0, NANOSECONDS), (Duration::ZERO, 0));
     }
 }

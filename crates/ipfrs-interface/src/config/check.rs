@@ -11,8 +11,8 @@ use super::Config;
 use crate::tls;
 
 impl Config {
-    /// Checks the denylists, the certificates, the keys of callers and of tokens, and the directory of references, and that
-    /// no two listeners have the same address. Blocks on the disk.
+    /// Checks the denylists, the certificates, the keys of callers and of tokens, and the directory of references, and
+    /// that no two listeners have the same address. Blocks on the disk.
     ///
     /// # Errors
     /// The first problem, with its key.

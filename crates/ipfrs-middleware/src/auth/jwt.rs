@@ -162,7 +162,10 @@ impl JwtVerifier {
         let mut claims = None;
         for key in &named {
             match decode::<Map<String, Value>>(token, key, &validation) {
-                Ok(decoded) => claims = Some(decoded.claims),
+                Ok(decoded) => {
+                    claims = Some(decoded.claims);
+                    break;
+                }
                 Err(e) if matches!(e.kind(), TokenError::ExpiredSignature | TokenError::ImmatureSignature) => {
                     return Err(Outcome::Expired);
                 }
@@ -253,6 +256,11 @@ impl JwtVerifier {
             parsed.check()?;
         }
         Ok(parsed)
+    }
+
+    /// Whether the keys are at a URL, which is read again whenever a token needs it.
+    pub(super) fn is_remote(&self) -> bool {
+        matches!(self.source, Source::Url(..))
     }
 
     pub(super) fn apply(&self, parsed: Parsed) {

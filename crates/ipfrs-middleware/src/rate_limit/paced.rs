@@ -19,6 +19,10 @@ pub struct Paced<B> {
     ticket: Ticket,
     waiting: Option<Pin<Box<Sleep>>>,
     has_begun: bool,
+    /// Bytes of the response that are paid, beside `paid`.
+    credit: u64,
+    /// Price of what is paid and not sent yet, in nanoseconds.
+    unsent: u64,
     /// The next piece, which is paid.
     paid: Bytes,
     /// The rest of its frame.
@@ -28,12 +32,22 @@ pub struct Paced<B> {
 impl<B> Paced<B> {
     /// Creates the body of a response to the request with this ticket.
     pub fn new(body: B, ticket: Ticket) -> Self {
-        Self { body, ticket, waiting: None, has_begun: false, paid: Bytes::new(), rest: Bytes::new() }
+        Self {
+            body,
+            ticket,
+            waiting: None,
+            has_begun: false,
+            credit: 0,
+            unsent: 0,
+            paid: Bytes::new(),
+            rest: Bytes::new(),
+        }
     }
 
     /// Pays for bytes, and begins to wait if they were not there.
     fn wait(&mut self, bytes: u64) {
-        let wait = self.ticket.pay(bytes);
+        let (wait, price) = self.ticket.pay(bytes);
+        self.unsent += price;
         if !wait.is_zero() {
             self.waiting = Some(Box::pin(sleep(wait)));
         }
@@ -52,11 +66,15 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Paced<B> {
                 this.waiting = None;
             }
             if !this.paid.is_empty() {
+                let price = this.ticket.rate().map_or(0, |rate| rate.price(this.paid.len() as u64));
+                this.unsent = this.unsent.saturating_sub(price);
                 return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.paid)))));
             }
             if !std::mem::replace(&mut this.has_begun, true) {
-                // Other responses may have used up the burst. Without a piece, the response needs less memory meanwhile.
-                this.wait(0);
+                // Other responses may have used up the burst. What is paid now keeps a place in their queue, without a
+                // frame in memory.
+                this.credit = this.body.size_hint().lower().min(PIECE_BYTES as u64).min(this.ticket.burst_bytes());
+                this.wait(this.credit);
             } else if this.rest.is_empty() {
                 match ready!(Pin::new(&mut this.body).poll_frame(cx)).map(|frame| frame.map(Frame::into_data)) {
                     Some(Ok(Ok(data))) => this.rest = data,
@@ -67,7 +85,11 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Paced<B> {
             } else {
                 let len = this.rest.len().min(PIECE_BYTES);
                 this.paid = this.rest.split_to(len);
-                this.wait(len as u64);
+                let of_credit = this.credit.min(len as u64);
+                this.credit -= of_credit;
+                if len as u64 > of_credit {
+                    this.wait(len as u64 - of_credit);
+                }
             }
         }
     }
@@ -89,7 +111,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Paced<B> {
 
 impl<B> Drop for Paced<B> {
     fn drop(&mut self) {
-        self.ticket.refund(self.paid.len() as u64);
+        self.ticket.refund(self.unsent);
     }
 }
 
@@ -147,12 +169,16 @@ mod tests {
         assert_eq!(send("192.0.2.1", 4).await, [0.0, 1.0, 2.0, 3.0]);
         let all = tokio::join!(send("192.0.2.2", 1), send("192.0.2.2", 1), send("192.0.2.2", 1));
         assert_eq!([all.0, all.1, all.2].concat(), [0.0, 1.0, 2.0]);
-        // What is not sent is not owed.
+        // Aborted responses owe nothing for pieces that were not sent.
         for _ in 0..100 {
             let aborted = tokio::time::timeout(Duration::from_millis(1), send("192.0.2.2", 1)).await;
             assert!(aborted.is_err());
         }
         assert_eq!(send("192.0.2.2", 1).await, [0.9]);
+        // Nor does anything come back that was not paid: the debt has a limit.
+        let many = futures::future::join_all((0..200).map(|_| send("192.0.2.3", 1)));
+        assert!(tokio::time::timeout(Duration::from_millis(1), many).await.is_err());
+        assert_eq!(send("192.0.2.3", 1).await, [1.0]);
     }
 
     #[tokio::test(start_paused = true)]
