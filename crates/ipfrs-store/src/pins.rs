@@ -176,7 +176,7 @@ impl Pins {
         self.change(cids.into_iter().map(|cid| Change::Remove { cid, recursive }).collect()).await
     }
 
-    /// Makes the pin of `cid` a direct pin with this name, and returns once the change is durable. The block stays pinned
+    /// Makes the pin of `cid` a direct pin with this name, and returns once the change is durable. The block is pinned
     /// at any time, and the pin shows the same CID.
     ///
     /// # Errors

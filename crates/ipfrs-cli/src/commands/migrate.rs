@@ -9,7 +9,10 @@ mod keys;
 mod pins;
 mod source;
 
-use std::path::PathBuf;
+use std::fs::{self, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::{Serialize, Serializer};
@@ -82,12 +85,27 @@ async fn kubo(api: &Api, globals: &Globals, args: &MigrateKuboArgs, out: &mut Ou
                 report.fail(format!("{key}: {error}"));
             }
         }
+        // It may have the key of a private network now.
+        make_private(file.path())?;
         report.configuration_file = Some(file.path().to_owned());
     }
     print(&report, out)?;
     match report.failures.len() {
         0 => Ok(()),
         failed => anyhow::bail!("{failed} items were not moved; run the command again to try them once more"),
+    }
+}
+
+/// Keeps other users from reading a file.
+fn make_private(path: &Path) -> Result<()> {
+    let failed = || format!("cannot change the mode of {}", path.display());
+    match fs::metadata(path) {
+        Ok(metadata) => {
+            let mode = metadata.permissions().mode() & 0o700;
+            fs::set_permissions(path, Permissions::from_mode(mode)).with_context(failed)
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(failed),
     }
 }
 

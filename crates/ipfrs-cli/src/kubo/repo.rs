@@ -1,5 +1,6 @@
 //! The directory of a repo: configuration, datastores and keys.
 
+use std::env;
 use std::fs;
 use std::io;
 use std::net::TcpStream;
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use ipfrs_core::Base;
 use serde_json::Value;
 
 use super::flatfs::{Flatfs, from_base32};
@@ -80,23 +82,40 @@ impl KuboRepo {
         Some(fs::canonicalize(&self.path).ok()?.parent()?.to_owned())
     }
 
-    /// Returns the key of its private network, if it is part of one: the last line of `swarm.key`.
+    /// Returns the key of its private network in hexadecimal digits, if it is part of one.
     pub(crate) fn swarm_key(&self) -> Result<Option<String>> {
         let file = self.path.join("swarm.key");
-        match fs::read_to_string(&file) {
-            Ok(text) => Ok(text.lines().rfind(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(e).with_context(|| format!("cannot read {}", file.display())),
+        let text = match fs::read_to_string(&file) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e).with_context(|| format!("cannot read {}", file.display())),
+        };
+        let mut lines = text.lines().map(str::trim).skip(1);
+        match (lines.next(), lines.next()) {
+            (Some("/base16/"), Some(key)) => Ok(Some(key.to_ascii_lowercase())),
+            (Some("/base64/"), Some(key)) => {
+                let key = Base::Base64Pad.decode(key).with_context(|| format!("{} is no base64", file.display()))?;
+                Ok(Some(Base::Base16Lower.encode(key)))
+            }
+            _ => bail!("{} has another form than /base16/ and /base64/", file.display()),
         }
     }
 
-    /// Returns the denylists in the repo, in the order in which Kubo reads them.
+    /// Returns the denylists that Kubo reads: those of the machine, of the user, and of the repo.
     pub(crate) fn denylists(&self) -> Vec<PathBuf> {
-        let directory = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone()).join("denylists");
-        let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut lists: Vec<_> = files.filter(|path| path.extension().is_some_and(|kind| kind == "deny")).collect();
-        lists.sort();
-        lists
+        let of_user = env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+        let of_user = of_user.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".config")));
+        let repo = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let directories = [Some(PathBuf::from("/etc")), of_user].into_iter().flatten().map(|path| path.join("ipfs"));
+        let mut all = Vec::new();
+        for directory in directories.chain([repo]) {
+            let files = fs::read_dir(directory.join("denylists")).into_iter().flatten().flatten();
+            let lists = files.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|it| it == "deny"));
+            let mut lists: Vec<_> = lists.collect();
+            lists.sort();
+            all.extend(lists);
+        }
+        all
     }
 
     /// Returns the directory of a datastore, which must have a certain type.

@@ -122,7 +122,7 @@ fn repo_of_kubo_is_moved_and_damaged_blocks_are_reported() {
     assert!(place.command(&command).env_remove("IPFRS_API_PORT").output().unwrap().status.success());
     assert_eq!(place.ok(&["config", "get", "import.layout"]), "trickle");
     assert_eq!(place.ok(&["config", "get", "auth.enabled"]), "false");
-    // What keeps others from the content is not lost.
+    // Restrictions of access are moved, too.
     let key = "0f".repeat(32);
     fs::write(kubo.join("swarm.key"), format!("/key/swarm/psk/1.0.0/\n/base16/\n{key}\n")).unwrap();
     fs::create_dir(kubo.join("denylists")).unwrap();

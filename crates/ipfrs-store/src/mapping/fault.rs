@@ -78,8 +78,8 @@ impl Faults {
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Increments the count and its epoch, and waits for all threads that announced themselves before. Later threads use
-    /// the other counter, which is zero: the handler before has waited for it.
+    /// Increments the count and its epoch, and waits for all threads that announced themselves before. Later threads
+    /// use the other counter, which is zero: the handler before has waited for it.
     fn wait_for_senders(&self) {
         while self.is_waiting.swap(true, Ordering::SeqCst) {
             pause();
@@ -356,7 +356,7 @@ mod tests {
         };
         file.set_len(0).unwrap();
         let sending = faults.sending(faults.count()).unwrap();
-        // What another reader found since does not hide the sender.
+        // A loss that another reader has found since does not hide the sender.
         other.hurt();
         let seen = faults.count();
         let (barrier, is_read) = (Barrier::new(2), AtomicBool::new(false));

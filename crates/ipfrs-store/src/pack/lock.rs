@@ -2,11 +2,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, test_kill_process};
 
@@ -16,6 +18,14 @@ const FORMAT: u32 = 1;
 /// Number of attempts to lock a file whose holder has no name, and the pause between them.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Lock files that this process holds exclusively. Processes of other containers may have the same ID.
+static HELD: Mutex<Vec<Option<(u64, u64)>>> = Mutex::new(Vec::new());
+
+/// Returns the device and the number of a file.
+fn identity(file: &File) -> Option<(u64, u64)> {
+    file.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
 
 /// The lock of a store, held exclusively or shared until it is dropped. The operating system releases it when the
 /// process ends for any reason.
@@ -57,6 +67,7 @@ impl StoreLock {
             }
             written => written.map_err(|error| cannot("write", &path, error))?,
         }
+        HELD.lock().push(identity(&file));
         Ok(Self::Exclusive(file))
     }
 
@@ -96,7 +107,11 @@ impl Drop for StoreLock {
         // child process that is being spawned still has a copy of the descriptor.
         let unlock = |file: &File| Ok(flock(file, FlockOperation::Unlock)?);
         let released = match self {
-            Self::Exclusive(file) => file.set_len(0).and_then(|()| unlock(file)),
+            Self::Exclusive(file) => {
+                let own = identity(file);
+                HELD.lock().retain(|held| *held != own);
+                file.set_len(0).and_then(|()| unlock(file))
+            }
             Self::Shared(file) => unlock(file),
             Self::Unneeded => Ok(()),
         };
@@ -119,9 +134,8 @@ fn locked(file: &mut File, operation: FlockOperation) -> rustix::io::Result<()> 
 
 fn held_by_other(dir: &Path, file: &mut File) -> Error {
     let (dir, who) = (dir.display(), named_holder(file));
-    let own = format!("process {} ", std::process::id());
     let message = match who {
-        Some(who) if who.starts_with(&own) => {
+        _ if HELD.lock().contains(&identity(file)) => {
             format!("the block store in {dir} is already open in this process: use what has it open, or close it first")
         }
         Some(who) if who.contains("gateway") => {

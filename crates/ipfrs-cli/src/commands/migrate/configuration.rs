@@ -47,11 +47,25 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<Vec<
         if !lists.is_empty() {
             settings.insert(path("gateway.denylists"), json!(lists));
         }
-        secret = repo.swarm_key()?;
+        if !lists.is_empty() {
+            let text = "denylists: gateway.denylists names the files of Kubo, which must stay where they are";
+            report.without_equivalent.push(text.to_owned());
+        }
+        secret = match repo.swarm_key() {
+            Ok(key) => key,
+            Err(error) => {
+                report.fail(format!("retrieval.bitswap.private_network_key: {error:#}"));
+                None
+            }
+        };
         if let Some(key) = &secret {
             // In its own network, no peer without the key may get anything.
             settings.insert(path("retrieval.bitswap.private_network_key"), json!(key));
         }
+    }
+    if matches!(source, Source::Rpc(_)) {
+        let text = "swarm.key and denylists: Kubo's RPC does not show them; see whether its repo has them";
+        report.without_equivalent.push(text.to_owned());
     }
     if config.pointer("/Bitswap/ServerEnabled") == Some(&json!(false)) {
         settings.insert(path("retrieval.bitswap.serve"), json!(false));
