@@ -158,8 +158,8 @@ pub struct Answered {
     pub length: u64,
 }
 
-/// Sends one request and reads its response, which must have a Content-Length, through `buffer`. Waits for `pause` after
-/// each read of the body.
+/// Sends one request and reads its response, which must have a Content-Length, through `buffer`. Waits for `pause`
+/// after each read of the body.
 ///
 /// # Errors
 /// Returns an error if the connection ends, or if the response is not one of HTTP/1.1 with a length.

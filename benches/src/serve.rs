@@ -62,7 +62,7 @@ impl Settings {
     }
 }
 
-/// What `ipfrs-cli --json gateway start` prints.
+/// Output of `ipfrs-cli --json gateway start`.
 #[derive(Deserialize)]
 struct Started {
     urls: Vec<String>,

@@ -68,8 +68,8 @@ pub async fn with_context<T>(context: RequestContext, work: impl Future<Output =
     CONTEXT.scope(context, work).await
 }
 
-/// Runs `work`, which needs another part of the content than the response: [`Expected::Block`] for a reader that asks for
-/// its own part.
+/// Runs `work`, which needs another part of the content than the response: [`Expected::Block`] for a reader that asks
+/// for its own part.
 pub async fn expecting<T>(expected: Expected, work: impl Future<Output = T>) -> T {
     let context = CONTEXT.try_with(RequestContext::clone).unwrap_or_default();
     with_context(RequestContext { expected, ..context }, work).await

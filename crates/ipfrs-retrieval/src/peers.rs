@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ipfrs_bitswap::{Bitswap, Direction, MessageMemory, Multiaddr, PeerId, Request, Session};
-use ipfrs_core::{Block, Cid, ErrorKind, parse_cid};
+use ipfrs_core::{Block, Cid, ErrorKind, codec, parse_cid};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -38,7 +38,13 @@ impl Exchange {
         let trace = Arc::clone(&requests);
         let session = self.0.session(Some(Arc::new(move |attempt| trace.record(attempt))));
         session.add_providers(without_addresses(self.0.chosen_peers()));
-        PeerSession(Arc::new(Inner { bitswap: self.0.clone(), session, requests, asks_others: AtomicBool::new(false) }))
+        PeerSession(Arc::new(Inner {
+            bitswap: self.0.clone(),
+            session,
+            requests,
+            asks_others: AtomicBool::new(false),
+            last_delivery: Mutex::default(),
+        }))
     }
 }
 
@@ -56,13 +62,18 @@ struct Inner {
     requests: Arc<Requests>,
     /// Whether the session also asks peers that have connected to this node.
     asks_others: AtomicBool,
+    /// Time at which a peer last delivered a block of the session.
+    last_delivery: Mutex<Option<Instant>>,
 }
 
 impl PeerSession {
     /// Adds a peer that a router named. Returns whether its ID is valid.
     pub(crate) fn add(&self, id: &str, addresses: &[String]) -> bool {
         // An ID has two forms of text (libp2p, Peer IDs).
-        let from_cid = || PeerId::from_bytes(&parse_cid(id).ok()?.hash().to_bytes()).ok();
+        let from_cid = || {
+            let cid = parse_cid(id).ok().filter(|cid| cid.codec() == codec::LIBP2P_KEY)?;
+            PeerId::from_bytes(&cid.hash().to_bytes()).ok()
+        };
         let Some(id) = id.parse::<PeerId>().ok().or_else(from_cid) else { return false };
         let addresses = addresses.iter().filter_map(|address| address.parse().ok()).collect();
         self.0.session.add_providers(vec![(id, addresses)]);
@@ -72,19 +83,26 @@ impl PeerSession {
     /// Fetches a block, with memory to hold until it is stored. Returns `None` if none of the known peers delivers it.
     /// If the connections to them have ended after they have delivered something, it waits for them.
     pub(crate) async fn get(&self, cid: &Cid) -> Option<(Block, MessageMemory)> {
-        let Inner { bitswap, session, .. } = &*self.0;
+        let Inner { bitswap, session, last_delivery, .. } = &*self.0;
         loop {
             let mut received = pin!(session.receive(cid));
-            let received = match timeout(CHOSEN_ALONE, &mut received).await {
-                Ok(received) => received,
-                // A chosen peer that is silent must not keep others from delivering the block.
-                Err(_) => {
-                    self.ask_others();
-                    received.await
+            let received = loop {
+                match timeout(CHOSEN_ALONE, &mut received).await {
+                    Ok(received) => break received,
+                    // A slow peer delivers other blocks meanwhile.
+                    Err(_) if last_delivery.lock().is_some_and(|last| last.elapsed() < CHOSEN_ALONE) => {}
+                    // A chosen peer that is silent must not keep others from delivering the block.
+                    Err(_) => {
+                        self.ask_others();
+                        break received.await;
+                    }
                 }
             };
             let error = match received {
-                Ok(received) => return Some((received.block, received.memory)),
+                Ok(received) => {
+                    *last_delivery.lock() = Some(Instant::now());
+                    return Some((received.block, received.memory));
+                }
                 Err(error) => error,
             };
             tracing::debug!("no peer delivers a block: {error}");

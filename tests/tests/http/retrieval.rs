@@ -523,6 +523,7 @@ async fn parts_of_a_file_are_fetched_without_the_rest() {
         // Further blocks would come from a stream that still runs.
         gateway.until_metric("ipfrs_retrieval_sessions", |sessions| sessions == 0).await;
         let fetched = gateway.blocks().await;
-        assert!(fetched <= blocks, "{path} {range:?}: {fetched}");
+        // How many leaves determine the type depends on how they arrive.
+        assert!(if blocks == 3 { fetched == 3 } else { fetched <= blocks }, "{path} {range:?}: {fetched}");
     }
 }

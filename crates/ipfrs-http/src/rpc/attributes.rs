@@ -17,7 +17,7 @@ pub(super) const SYMLINK_MODE: u32 = 0o777;
 const NANOS_PER_SECOND: u32 = 1_000_000_000;
 
 /// Returns the attributes that `mode`, `mtime` and `mtime-nsecs` set for all files. As in Kubo, a mode of 0 and
-/// a time of 0 without nanoseconds count as unset.
+/// a time of 0 count as unset; unlike there, a time of 0 may have nanoseconds.
 pub(super) fn of_options(args: &Args) -> Result<Attributes, RpcError> {
     let invalid = |message: String| RpcError::Request(message);
     let mode = args.number("mode")?.and_then(unix_mode);

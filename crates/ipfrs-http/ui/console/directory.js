@@ -62,9 +62,11 @@ export async function buildDirectory(files) {
     }
     tree.set(name, { cid, size: sizes.get(cid) ?? 0 });
   }
-  // As in `add`, all nodes have the same version.
-  const isVersion0 = [...files.values()].some((cid) => cid.startsWith("Qm"));
-  return build(root, isVersion0, true);
+  // As in `add`, nodes have the version that the daemon is configured for. Leaves that are raw have another one.
+  const form = new FormData();
+  form.append("file", new Blob([]));
+  const [{ Hash }] = await rpc("add", [], { "only-hash": "true", "raw-leaves": "false" }, form);
+  return build(root, Hash.startsWith("Qm"), true);
 }
 
 /**

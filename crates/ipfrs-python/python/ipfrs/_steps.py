@@ -8,9 +8,7 @@ itself or an awaitable of it, or a ``functools.partial`` of work on local files,
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
-import threading
 from collections.abc import Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -62,39 +60,12 @@ class Reading(partial):  # type: ignore[type-arg]
     """A step that may block forever and has no effects to undo, such as reading from a pipe."""
 
 
-async def _in_own_thread(step: Reading) -> Any:
-    """Runs a step in a thread for which neither the event loop nor the interpreter waits when it ends."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[Any] = loop.create_future()
-
-    def settle(value: Any, error: BaseException | None) -> None:
-        if result.done():
-            return
-        if error is None:
-            result.set_result(value)
-        else:
-            result.set_exception(error)
-
-    def run() -> None:
-        value, error = None, None
-        try:
-            value = step()
-        except BaseException as raised:
-            error = raised
-        # The loop may be closed.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, value, error)
-
-    threading.Thread(target=run, name="ipfrs-reading", daemon=True).start()
-    return await result
-
-
 async def in_thread(step: partial[Any]) -> Any:
     """Runs a blocking step in a thread. If cancelled, waits until the step has finished, unless it is
     :class:`Reading`."""
-    if isinstance(step, Reading):
-        return await _in_own_thread(step)
     work = asyncio.get_running_loop().run_in_executor(None, step)
+    if isinstance(step, Reading):
+        return await work
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
