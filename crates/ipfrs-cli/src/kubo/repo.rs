@@ -21,6 +21,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 const KEY_PREFIX: &str = "key_";
 /// Maximum length of a key file, in bytes.
 const MAX_KEY_BYTES: u64 = 64 * 1024;
+/// Length of the key of a private network, in bytes.
+const SWARM_KEY_BYTES: usize = 32;
 
 /// A repo of Kubo on this machine.
 #[derive(Debug)]
@@ -91,13 +93,14 @@ impl KuboRepo {
             Err(e) => return Err(e).with_context(|| format!("cannot read {}", file.display())),
         };
         let mut lines = text.lines().map(str::trim).skip(1);
-        match (lines.next(), lines.next()) {
-            (Some("/base16/"), Some(key)) => Ok(Some(key.to_ascii_lowercase())),
-            (Some("/base64/"), Some(key)) => {
-                let key = Base::Base64Pad.decode(key).with_context(|| format!("{} is no base64", file.display()))?;
-                Ok(Some(Base::Base16Lower.encode(key)))
-            }
-            _ => bail!("{} has another form than /base16/ and /base64/", file.display()),
+        let key = match (lines.next(), lines.next()) {
+            (Some("/base16/"), Some(key)) => Base::Base16Lower.decode(key.to_ascii_lowercase()).ok(),
+            (Some("/base64/"), Some(key)) => Base::Base64Pad.decode(key).ok(),
+            _ => None,
+        };
+        match key.filter(|key| key.len() == SWARM_KEY_BYTES) {
+            Some(key) => Ok(Some(Base::Base16Lower.encode(key))),
+            None => bail!("{} is no key of {SWARM_KEY_BYTES} bytes in /base16/ or /base64/", file.display()),
         }
     }
 

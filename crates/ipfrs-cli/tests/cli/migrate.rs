@@ -137,6 +137,13 @@ fn repo_of_kubo_is_moved_and_damaged_blocks_are_reported() {
     for text in [&key, "a.deny", "serve = false"] {
         assert!(written.contains(text), "{written}");
     }
+    fs::write(kubo.join("swarm.key"), "/key/swarm/psk/1.0.0/\n/base16/\n0f\n").unwrap();
+    let unusable = Place::new();
+    let mut command = unusable.command(&["migrate", "kubo", "--write-config", "--from", from]);
+    assert!(!command.env_remove("IPFRS_API_PORT").status().unwrap().success());
+    let written = fs::read_to_string(unusable.repo().join("config.toml")).unwrap();
+    assert!(!written.contains("bitswap"), "without its key, the network would be open: {written}");
+    fs::remove_file(kubo.join("swarm.key")).unwrap();
     let other = Place::new();
     write_kubo(&kubo, b"other\n");
     assert!(other.fails(&["migrate", "kubo", "--from", from]).contains("not moved"));

@@ -41,13 +41,14 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<Vec<
         // Kubo's own default.
         settings.insert(localhost, json!({ "subdomains": true }));
     }
+    if config.pointer("/Bitswap/ServerEnabled") == Some(&json!(false)) {
+        settings.insert(path("retrieval.bitswap.serve"), json!(false));
+    }
     let mut secret = None;
     if let Source::Repo(repo, _) = source {
         let lists: Vec<_> = repo.denylists().iter().map(|path| path.display().to_string()).collect();
         if !lists.is_empty() {
             settings.insert(path("gateway.denylists"), json!(lists));
-        }
-        if !lists.is_empty() {
             let text = "denylists: gateway.denylists names the files of Kubo, which must stay where they are";
             report.without_equivalent.push(text.to_owned());
         }
@@ -55,6 +56,8 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<Vec<
             Ok(key) => key,
             Err(error) => {
                 report.fail(format!("retrieval.bitswap.private_network_key: {error:#}"));
+                // Without the key, the content would be open to all peers.
+                settings.retain(|key, _| !key.starts_with(&path("retrieval.bitswap")));
                 None
             }
         };
@@ -66,9 +69,6 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<Vec<
     if matches!(source, Source::Rpc(_)) {
         let text = "swarm.key and denylists: Kubo's RPC does not show them; see whether its repo has them";
         report.without_equivalent.push(text.to_owned());
-    }
-    if config.pointer("/Bitswap/ServerEnabled") == Some(&json!(false)) {
-        settings.insert(path("retrieval.bitswap.serve"), json!(false));
     }
     let mut changes = Vec::new();
     for (key, value) in settings {
