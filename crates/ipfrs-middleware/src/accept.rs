@@ -10,8 +10,7 @@ use http::header::ACCEPT;
 /// others. `None` if the request accepts none of them, or has no `Accept`.
 #[must_use]
 pub fn preferred(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
-    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let ranges: Vec<_> = values.flat_map(|value| value.split(',')).map(weighted).collect();
+    let ranges: Vec<_> = ranges(headers).map(|range| (range.media.to_ascii_lowercase(), range.weight)).collect();
     // The most specific range decides.
     let decisive = |media: &str| {
         let ranges = ranges.iter().enumerate();
@@ -39,15 +38,31 @@ fn specificity(range: &str, media: &str) -> Option<u8> {
     }
 }
 
-/// Returns a media range in small letters, and its weight in thousandths. An invalid weight counts as 1.
-fn weighted(range: &str) -> (String, u32) {
-    let (name, parameters) = range.split_once(';').unwrap_or((range, ""));
-    let weight = parameters.split(';').find_map(|parameter| {
-        let (name, weight) = parameter.split_once('=')?;
-        let weight: f32 = weight.trim().parse().ok().filter(|_| name.trim().eq_ignore_ascii_case("q"))?;
-        (0.0..=1.0).contains(&weight).then_some((weight * 1_000.0).round() as u32)
-    });
-    (name.trim().to_ascii_lowercase(), weight.unwrap_or(1_000))
+/// A media range of `Accept`.
+#[derive(Debug, Clone, Copy)]
+pub struct Range<'a> {
+    /// The media type, as the request spells it; a part of it may be `*`.
+    pub media: &'a str,
+    /// What follows the first semicolon, the weight included.
+    pub parameters: &'a str,
+    /// The weight in thousandths; 0 for a type that is refused. An invalid weight counts as 1.
+    pub weight: u32,
+}
+
+/// Returns the ranges of all `Accept` headers in their order.
+pub fn ranges(headers: &HeaderMap) -> impl Iterator<Item = Range<'_>> {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(|range| {
+        let (media, parameters) = range.split_once(';').unwrap_or((range, ""));
+        Range { media: media.trim(), parameters, weight: parameters.split(';').find_map(weight).unwrap_or(1_000) }
+    })
+}
+
+/// Returns the weight in thousandths, if the parameter is one.
+fn weight(parameter: &str) -> Option<u32> {
+    let (name, weight) = parameter.split_once('=')?;
+    let weight: f32 = weight.trim().parse().ok().filter(|_| name.trim().eq_ignore_ascii_case("q"))?;
+    (0.0..=1.0).contains(&weight).then_some((weight * 1_000.0).round() as u32)
 }
 
 #[cfg(test)]

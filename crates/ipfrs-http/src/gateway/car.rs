@@ -4,12 +4,11 @@
 use std::cmp::Reverse;
 
 use axum::response::Response;
-use http::header::{
-    ACCEPT, ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::hash::sha2_256;
 use ipfrs_core::{Cid, Error, Result};
+use ipfrs_middleware::accept::{Range, ranges};
 use ipfrs_node::{CarScope, EntityBytes, PathCar};
 
 use super::content_response::ContentResponse;
@@ -160,33 +159,21 @@ impl Parameters {
 
 /// Returns the CARs that `Accept` names, most preferred first (RFC 9110, 12.4.2 and 12.5.1).
 fn accepted(headers: &HeaderMap) -> Vec<Parameters> {
-    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let mut accepted = Vec::new();
-    for media in values.flat_map(|value| value.split(',')) {
-        let mut parts = media.split(';').map(str::trim);
-        if !parts.next().is_some_and(|media| media.eq_ignore_ascii_case(CAR_MEDIA_TYPE)) {
-            continue;
-        }
-        let (mut parameters, mut weight) = (Parameters::default(), 1_000);
-        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+    let is_car = |range: &Range<'_>| range.media.eq_ignore_ascii_case(CAR_MEDIA_TYPE) && range.weight > 0;
+    let mut accepted: Vec<_> = ranges(headers).filter(is_car).collect();
+    // The sort is stable: among equal weights, the first stays first.
+    accepted.sort_by_key(|range| Reverse(range.weight));
+    let parameters = |range: Range<'_>| {
+        let mut parameters = Parameters::default();
+        for (name, value) in range.parameters.split(';').filter_map(|part| part.split_once('=')) {
             let (name, value) = (name.trim().to_ascii_lowercase(), value.trim().trim_matches('"'));
-            match name.as_str() {
-                "q" => weight = thousandths(value),
-                name => parameters.set(name, value),
+            if name != "q" {
+                parameters.set(&name, value);
             }
         }
-        accepted.push((weight, parameters));
-    }
-    accepted.retain(|(weight, _)| *weight > 0);
-    // The sort is stable: among equal weights, the first stays first.
-    accepted.sort_by_key(|(weight, _)| Reverse(*weight));
-    accepted.into_iter().map(|(_, parameters)| parameters).collect()
-}
-
-/// Parses a weight from `0` to `1` with up to three decimals, in thousandths. An invalid weight counts as 1.
-fn thousandths(text: &str) -> u32 {
-    let weight = text.parse::<f32>().unwrap_or(1.0).clamp(0.0, 1.0);
-    (weight * 1_000.0).round() as u32
+        parameters
+    };
+    accepted.into_iter().map(parameters).collect()
 }
 
 fn parse_scope(name: &str) -> Result<CarScope> {
@@ -212,6 +199,8 @@ fn parse_bytes(range: &str) -> Result<EntityBytes> {
 
 #[cfg(test)]
 mod tests {
+    use http::header::ACCEPT;
+
     use super::*;
 
     fn parse(query: &str, accept: &str) -> Result<CarRequest> {

@@ -1,8 +1,8 @@
 //! The response formats of the gateway, and how a request chooses one.
 
-use http::header::ACCEPT;
 use http::{HeaderMap, HeaderName};
 use ipfrs_core::{Error, Result};
+use ipfrs_middleware::accept::ranges;
 
 use super::codec::Codec;
 
@@ -66,18 +66,7 @@ pub(super) fn format_by_name(name: &str) -> Result<Format> {
 
 /// Returns the media types of `Accept` in their order, without parameters, and without those of weight 0.
 pub(crate) fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).filter_map(|media| {
-        let (media, parameters) = media.split_once(';').unwrap_or((media, ""));
-        let media = media.trim();
-        (!media.is_empty() && !parameters.split(';').any(is_zero_weight)).then_some(media)
-    })
-}
-
-/// Whether a parameter in `Accept` is a weight of 0: not acceptable (RFC 9110, 12.4.2).
-fn is_zero_weight(parameter: &str) -> bool {
-    let weight = parameter.trim().strip_prefix(['q', 'Q']).and_then(|rest| rest.strip_prefix('='));
-    weight.is_some_and(|weight| weight.starts_with('0') && weight.bytes().all(|digit| matches!(digit, b'0' | b'.')))
+    ranges(headers).filter(|range| !range.media.is_empty() && range.weight > 0).map(|range| range.media)
 }
 
 /// Returns the first offered format that `Accept` names. Without one, the gateway sends files and HTML pages.
@@ -100,6 +89,8 @@ pub(super) fn accepts_pages(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::header::ACCEPT;
+
     use super::*;
 
     #[test]
