@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use futures::future::join_all;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_node::{DirectorySize, Profile};
 use serde_json::{Value, json};
@@ -12,16 +11,16 @@ use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure};
 use crate::multipart::Form;
 
 /// Returns bytes that repeat after 251 bytes.
-fn pattern(len: usize, start: usize) -> Vec<u8> {
+pub(crate) fn pattern(len: usize, start: usize) -> Vec<u8> {
     (start..start + len).map(|at| (at % 251) as u8).collect()
 }
 
 /// Runs a command that must succeed without output.
-async fn run(gateway: &TestGateway, command: &str) {
+pub(crate) async fn run(gateway: &TestGateway, command: &str) {
     assert_eq!(gateway.rpc_bytes(&format!("files/{command}")).await, "", "{command}");
 }
 
-async fn write(gateway: &TestGateway, arguments: &str, content: impl AsRef<[u8]>) {
+pub(crate) async fn write(gateway: &TestGateway, arguments: &str, content: impl AsRef<[u8]>) {
     let form = Form::new().file("data", content);
     let response = gateway.post_form(&format!("files/write?arg={arguments}"), form).await;
     assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (200, ""), "{arguments}");
@@ -35,7 +34,7 @@ async fn cid(gateway: &TestGateway, path: &str) -> String {
     hash_of(&stat(gateway, path).await)
 }
 
-async fn failure(gateway: &TestGateway, command: &str) -> String {
+pub(crate) async fn failure(gateway: &TestGateway, command: &str) -> String {
     rpc_failure(gateway.rpc(&format!("files/{command}")).send().await.unwrap()).await
 }
 
@@ -359,64 +358,6 @@ async fn listing_with_a_missing_entry_fails_as_a_whole() {
         assert!(message.contains(&offline), "{command}: {message}");
     }
     assert_eq!(gateway.rpc_json("files/ls?arg=/d").await["Entries"].as_array().unwrap().len(), 2);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn writers_of_different_files_run_in_parallel() {
-    let gateway = TestGateway::start().await;
-    let writers = (0..10).map(|n| {
-        let gateway = &gateway;
-        async move { write(gateway, &format!("/dir/{n}&create=true&parents=true"), pattern(400_000, n)).await }
-    });
-    join_all(writers).await;
-    for n in 0..10 {
-        let content = gateway.rpc_bytes(&format!("files/read?arg=/dir/{n}")).await;
-        assert_eq!(content, pattern(400_000, n), "{n}");
-    }
-    // Writers of one file are serialised, so each write is whole.
-    let writers = (0..10_usize).map(|n| {
-        let gateway = &gateway;
-        async move { write(gateway, "/dir/0&truncate=true", vec![n as u8; 300_000]).await }
-    });
-    join_all(writers).await;
-    let content = gateway.rpc_bytes("files/read?arg=/dir/0").await;
-    assert_eq!(content.len(), 300_000);
-    assert!(content.iter().all(|byte| *byte == content[0]));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn write_fails_if_its_file_is_moved_or_removed_meanwhile() {
-    for change in ["mv?arg=/a&arg=/b", "rm?arg=/a&recursive=true", "mv?arg=/a/f&arg=/a/g", "rm?arg=/a/f"] {
-        let gateway = TestGateway::start().await;
-        write(&gateway, "/a/f&create=true&parents=true", "old").await;
-        let before = gateway.metric("ipfrs_upload_bytes_total").await;
-        let head = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"data\"\r\n\r\n";
-        let (sender, pieces) = futures::channel::mpsc::unbounded::<Result<String, std::io::Error>>();
-        let request = gateway.rpc("files/write?arg=/a/f&truncate=true");
-        let request = request.header("content-type", "multipart/form-data; boundary=b");
-        let written = tokio::spawn(request.body(reqwest::Body::wrap_stream(pieces)).send());
-        sender.unbounded_send(Ok(format!("{head}{}", "new ".repeat(1_000)))).unwrap();
-        gateway.until_metric("ipfrs_upload_bytes_total", |bytes| bytes > before).await;
-        run(&gateway, change).await;
-        sender.unbounded_send(Ok("\r\n--b--\r\n".to_owned())).unwrap();
-        drop(sender);
-        let failure = rpc_failure(written.await.unwrap().unwrap()).await;
-        assert!(failure.contains("was moved or removed while it was written"), "{change}: {failure}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn broken_upload_leaves_the_file_as_it_was() {
-    let gateway = TestGateway::start().await;
-    write(&gateway, "/file&create=true", "content").await;
-    let body = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"data\"\r\n\r\ncut";
-    for arguments in ["/file&truncate=true", "/other/file&create=true&parents=true"] {
-        let request = gateway.rpc(&format!("files/write?arg={arguments}"));
-        let request = request.header("content-type", "multipart/form-data; boundary=b").body(body);
-        rpc_failure(request.send().await.unwrap()).await;
-    }
-    assert_eq!(gateway.rpc_bytes("files/read?arg=/file").await, "content");
-    assert_eq!(failure(&gateway, "stat?arg=/other").await, "file does not exist");
 }
 
 #[tokio::test(flavor = "multi_thread")]
