@@ -282,8 +282,8 @@ impl Tls {
         Err(Error::new(ErrorKind::Unavailable, "the authority has issued a certificate for other names or a past time"))
     }
 
-    /// Reads the files again, by a configuration whose other keys are the same. They are used once the returned function
-    /// is called.
+    /// Reads the files again, by a configuration whose other keys are the same. They are used once the returned
+    /// function is called.
     ///
     /// # Errors
     /// A file cannot be used; the old certificates stay in use.

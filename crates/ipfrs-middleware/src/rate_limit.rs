@@ -268,8 +268,9 @@ impl Rate {
         (count as f64 * self.interval) as u64
     }
 
-    /// Takes `count` tokens, even if there are fewer. Returns the time until there would have been enough, and the price.
-    /// A debt is forgiven beyond a minute, so that aborted responses do not lock out others of the same address for long.
+    /// Takes `count` tokens, even if there are fewer. Returns the time until there would have been enough, and the
+    /// price. Beyond a minute a debt is forgiven, so that responses that end early do not lock out others of the same
+    /// address for long.
     fn owe(self, full: &AtomicU64, count: u64, now: u64) -> (Duration, u64) {
         let cost = self.price(count);
         let most = now.saturating_add(self.burst).saturating_add(MAX_DEBT);

@@ -100,8 +100,8 @@ impl Queue {
         Some(heir.clone())
     }
 
-    /// Notes that pins of `cids` stay when requests for them are removed. Returns the requests that change. Their states
-    /// do not: they may be in work.
+    /// Notes that pins of `cids` stay when requests for them are removed. Returns the requests that change. Their
+    /// states do not: they may be in work.
     pub(super) fn disown(&mut self, cids: &[Cid]) -> Vec<Record> {
         if !self.concerns(cids) {
             return Vec::new();

@@ -31,8 +31,8 @@ pub(super) struct Record {
     pub(super) pin: RequestedPin,
     /// Why the request has failed.
     pub(super) details: String,
-    /// Whether the request made the pin, and no other command has pinned the content since: then the pin is removed with
-    /// the request.
+    /// Whether the request made the pin, and no other command has pinned the content since: then the pin is removed
+    /// with the request.
     pub(super) made_pin: bool,
     /// Name of the direct pin that the pin of this request has replaced.
     pub(super) direct: Option<String>,

@@ -141,8 +141,8 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a missing block and its root;
     /// [`ErrorKind::Unsupported`](ipfrs_core::ErrorKind) for a recursive pin above a block of a codec whose links are
-    /// not known; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) for a direct pin of a CID that is pinned recursively; otherwise
-    /// as [`resolve`](Self::resolve) and [`ipfrs_store::Pins::insert_many`]. Nothing is pinned then.
+    /// not known; [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) for a direct pin of a CID that is pinned recursively;
+    /// otherwise as [`resolve`](Self::resolve) and [`ipfrs_store::Pins::insert_many`]. Nothing is pinned then.
     pub async fn pin(
         &self,
         paths: &[ContentPath],
