@@ -1,6 +1,7 @@
 //! Retrieval of missing blocks: the context of a request, and views of the store.
 
 use std::net::IpAddr;
+use std::time::Instant;
 
 use ipfrs_stream::{Part, Span};
 use tokio::task_local;
@@ -37,6 +38,8 @@ pub struct RequestContext {
     pub expected: Expected,
     /// Sources that the client names (`?provider=` of IPIP-504, `?gateway=`): URLs and multiaddrs.
     pub hints: Vec<String>,
+    /// Time at which the request began. [`with_context`] sets it.
+    pub began: Option<Instant>,
 }
 
 /// The part of the content that a response needs, which is retrieved together with the path.
@@ -64,7 +67,8 @@ impl Expected {
 
 /// Runs `work` with a context. It applies to the methods of [`Node`] that `work` calls, and to the streams that they
 /// return, but not to tasks that `work` spawns.
-pub async fn with_context<T>(context: RequestContext, work: impl Future<Output = T>) -> T {
+pub async fn with_context<T>(mut context: RequestContext, work: impl Future<Output = T>) -> T {
+    context.began.get_or_insert_with(Instant::now);
     CONTEXT.scope(context, work).await
 }
 

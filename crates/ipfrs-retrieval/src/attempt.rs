@@ -1,5 +1,6 @@
 //! Report of a retrieval: which sources were tried, and the outcome of each attempt.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +12,10 @@ use tokio::time::Instant;
 
 /// Maximum number of attempts in one report.
 pub(crate) const MAX_ATTEMPTS: usize = 200;
+
+/// Time for which requests rely on what an earlier request has found out: the providers that routers name, and that no
+/// source delivers a stream.
+pub(crate) const FAILURE_AGE: Duration = Duration::from_secs(5);
 
 /// Kinds of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -126,12 +131,37 @@ pub(crate) struct Trace {
     began: Instant,
     /// Number of attempts at HTTP sources and routers that have not ended.
     under_way: AtomicUsize,
-    attempts: Mutex<Vec<Attempt>>,
+    ended: Mutex<EndedAttempts>,
+}
+
+#[derive(Debug, Default)]
+struct EndedAttempts {
+    last: VecDeque<Attempt>,
+    totals: Totals,
+}
+
+/// Sums over attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Totals {
+    pub(crate) attempts: u64,
+    /// Number of attempts that did not deliver.
+    pub(crate) failures: u64,
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Totals {
+    pub(crate) fn add(&mut self, attempt: &Attempt) {
+        self.attempts += 1;
+        self.failures += u64::from(!matches!(attempt.outcome, Outcome::Delivered | Outcome::Cancelled));
+        self.blocks += attempt.blocks;
+        self.bytes += attempt.bytes;
+    }
 }
 
 impl Trace {
     pub(crate) fn begin() -> Self {
-        Self { began: Instant::now(), under_way: AtomicUsize::new(0), attempts: Mutex::new(Vec::new()) }
+        Self { began: Instant::now(), under_way: AtomicUsize::new(0), ended: Mutex::default() }
     }
 
     pub(crate) fn began(&self) -> Instant {
@@ -147,17 +177,33 @@ impl Trace {
         self.under_way.load(Ordering::Relaxed)
     }
 
-    /// Adds an attempt that has ended. Of many, the first ones are kept, because they explain what happened.
+    /// Adds an attempt that has ended. Of many, the last ones are kept, because requests that wait need them.
     pub(crate) fn add(&self, attempt: Attempt) {
         self.under_way.fetch_sub(1, Ordering::Relaxed);
-        let mut attempts = self.attempts.lock();
-        if attempts.len() < MAX_ATTEMPTS {
-            attempts.push(attempt);
+        let mut ended = self.ended.lock();
+        ended.totals.add(&attempt);
+        if ended.last.len() >= MAX_ATTEMPTS {
+            ended.last.pop_front();
         }
+        ended.last.push_back(attempt);
     }
 
+    /// Returns the last attempts.
     pub(crate) fn attempts(&self) -> Vec<Attempt> {
-        self.attempts.lock().clone()
+        self.ended.lock().last.iter().cloned().collect()
+    }
+
+    /// Returns the sums over all attempts that have ended.
+    pub(crate) fn totals(&self) -> Totals {
+        self.ended.lock().totals
+    }
+
+    /// Whether an attempt concerns a request that began at `since`: it ended later, or it was a lookup whose result is
+    /// still used.
+    pub(crate) fn concerns(&self, attempt: &Attempt, since: Instant) -> bool {
+        let reused = if attempt.source == SourceKind::Router { FAILURE_AGE } else { Duration::ZERO };
+        let since = self.at(since).saturating_sub(millis(reused));
+        attempt.start_ms.saturating_add(attempt.duration_ms) >= since
     }
 
     /// Returns the milliseconds from the beginning of the session to `instant`.
@@ -175,7 +221,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 pub struct Unretrieved {
     /// The missing block.
     pub cid: Cid,
-    /// The attempts of the session that have ended.
+    /// The attempts that have ended since the request began.
     pub attempts: Arc<[Attempt]>,
     /// Number of attempts at HTTP sources and routers that have not ended.
     pub under_way: usize,
@@ -211,7 +257,7 @@ impl Unretrieved {
             (true, None) => "there is no source to try: configure retrieval.gateways, retrieval.routers or \
                      retrieval.bitswap.peers, or connect to a peer (swarm/connect)"
                 .to_owned(),
-            (false, _) => format!("attempts: {}", sums.join(", ")),
+            (false, paused) => format!("attempts: {}{}", sums.join(", "), paused.map(pauses).unwrap_or_default()),
         };
         let cid = self.cid;
         let has_failed =
@@ -231,6 +277,15 @@ impl Unretrieved {
     }
 }
 
+/// Returns the text about sources that are not asked at present.
+fn pauses((count, first): (usize, Duration)) -> String {
+    let seconds = first.as_secs() + 1;
+    match count {
+        1 => format!("; 1 source is not asked for another {seconds} s"),
+        _ => format!("; {count} sources are not asked for a while, the first for another {seconds} s"),
+    }
+}
+
 impl fmt::Display for Unretrieved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no source delivered block {}", self.cid)
@@ -238,3 +293,57 @@ impl fmt::Display for Unretrieved {
 }
 
 impl std::error::Error for Unretrieved {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(source: SourceKind, outcome: Outcome, start_ms: u64) -> Attempt {
+        Attempt {
+            source,
+            address: "http://192.0.2.1".to_owned(),
+            url: None,
+            request: String::new(),
+            outcome,
+            detail: String::new(),
+            status: None,
+            start_ms,
+            first_byte_ms: None,
+            duration_ms: 10,
+            bytes: 1,
+            blocks: 0,
+        }
+    }
+
+    #[test]
+    fn trace_keeps_the_last_attempts_and_counts_all() {
+        let (trace, number) = (Trace::begin(), MAX_ATTEMPTS as u64 + 50);
+        for start in 0..number {
+            trace.note_begin();
+            trace.add(attempt(SourceKind::Gateway, Outcome::Failed, start));
+        }
+        let attempts = trace.attempts();
+        assert_eq!((attempts.len(), attempts[0].start_ms), (MAX_ATTEMPTS, 50));
+        assert_eq!(trace.totals(), Totals { attempts: number, failures: number, blocks: 0, bytes: number });
+    }
+
+    #[test]
+    fn attempts_concern_requests_that_began_before_their_end() {
+        let trace = Trace::begin();
+        let at = |ms| trace.began() + Duration::from_millis(ms);
+        let (gateway, router) =
+            [SourceKind::Gateway, SourceKind::Router].map(|kind| attempt(kind, Outcome::Absent, 100)).into();
+        assert!(trace.concerns(&gateway, at(110)) && !trace.concerns(&gateway, at(111)));
+        assert!(trace.concerns(&router, at(5_110)) && !trace.concerns(&router, at(5_111)));
+    }
+
+    #[test]
+    fn error_names_sources_that_are_not_asked() {
+        let cid = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku".parse().unwrap();
+        let attempts = vec![attempt(SourceKind::Gateway, Outcome::Absent, 0)].into();
+        let paused = Some((2, Duration::from_secs(8)));
+        let error = Unretrieved { cid, attempts, under_way: 0, paused }.into_error(None);
+        let expected = "attempts: 1 absent; 2 sources are not asked for a while, the first for another 9 s";
+        assert!(error.message().ends_with(expected), "{error}");
+    }
+}

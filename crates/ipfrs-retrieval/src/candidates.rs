@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use crate::attempt::FAILURE_AGE;
 use crate::source::Source;
 
 /// Maximum number of sources of one session.
@@ -19,7 +20,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) enum Search {
     NotBegun,
     Running,
-    Done,
+    /// It ended at this time.
+    Done(Instant),
 }
 
 /// Sources of one session, in no order.
@@ -85,7 +87,17 @@ impl Candidates {
     }
 
     pub(crate) fn end_search(&self) {
-        self.search.send_replace(Search::Done);
+        self.search.send_replace(Search::Done(Instant::now()));
+    }
+
+    /// Forgets a search that ended a while ago, for a request that begins now. Requests that come one after the other
+    /// cause one search in this time.
+    pub(crate) fn forget_old_search(&self) {
+        self.search.send_if_modified(|search| {
+            let is_old = matches!(search, Search::Done(at) if at.elapsed() >= FAILURE_AGE);
+            *search = if is_old { Search::NotBegun } else { *search };
+            is_old
+        });
     }
 
     /// Returns the best source that was not `tried` and is `usable`. If there is none, it calls `search` once and waits
@@ -110,8 +122,8 @@ impl Candidates {
                     _ = searched.changed() => {}
                     () = sleep_until(resumed) => {}
                 },
-                (Search::Done, Some(resumed)) if resumed <= Instant::now() + MAX_PAUSE => sleep_until(resumed).await,
-                (Search::Done, _) => return None,
+                (Search::Done(_), Some(resumed)) if resumed <= Instant::now() + MAX_PAUSE => sleep_until(resumed).await,
+                (Search::Done(_), _) => return None,
             }
         }
     }
@@ -135,5 +147,27 @@ impl Candidates {
             }
         }
         (best.map(|(_, source)| Arc::clone(source)), resumed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn search_may_begin_again_some_seconds_after_its_end() {
+        let candidates = Candidates::new(Vec::new());
+        assert!(candidates.begin_search() && !candidates.begin_search());
+        tokio::time::advance(2 * FAILURE_AGE).await;
+        candidates.forget_old_search();
+        assert!(!candidates.begin_search(), "it still runs");
+        candidates.end_search();
+        tokio::time::advance(FAILURE_AGE - Duration::from_millis(1)).await;
+        candidates.forget_old_search();
+        assert!(!candidates.begin_search(), "it has just ended");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(!candidates.begin_search(), "requests that have begun before rely on it");
+        candidates.forget_old_search();
+        assert!(candidates.begin_search() && !candidates.begin_search());
     }
 }

@@ -15,10 +15,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::attempt::Outcome;
 use crate::expected::{Expected, Relation};
-use crate::http::{Failure, because, request_car};
+use crate::http::{Failure, because, excludes_repeats, request_car};
 use crate::metrics::ReceivedBytes;
 use crate::race::race;
-use crate::running_attempt::RunningAttempt;
+use crate::running_attempt::{Blame, RunningAttempt};
 use crate::session::Session;
 use crate::shared::BATCH_BYTES;
 use crate::source::Source;
@@ -125,12 +125,47 @@ async fn deliver(session: &Arc<Session>, want: &Want, delivered: &watch::Sender<
         };
         let Some((response, mut running)) = race(session, &mut tried, usable, open).await else { return };
         let received = receive(session, want, response, &mut running, delivered, budget).await;
-        if received.is_ok() {
-            running.note_car();
+        let is_over_budget = budget.is_exceeded.load(Ordering::Relaxed);
+        match &received {
+            Ok(()) => running.note_car(),
+            Err(_) if is_over_budget => running.blame = Blame::Nothing,
+            Err(failure) if failure.outcome == Outcome::Failed => running.blame = Blame::Car,
+            Err(_) => {}
         }
         running.end(received.as_ref().copied());
-        if received.is_ok() || budget.is_exceeded.load(Ordering::Relaxed) {
+        if received.is_ok() || is_over_budget {
             return;
+        }
+    }
+}
+
+/// Blocks that a source has sent more than once.
+struct Repeats {
+    bytes: u64,
+    /// Whether the source has stated that there are none.
+    are_excluded: bool,
+}
+
+impl Repeats {
+    /// Counts a block.
+    fn add(&mut self, block: &Block) -> Result<(), Failure> {
+        self.bytes += block.data().len() as u64;
+        if self.bytes <= MAX_REPEATED_BYTES {
+            return Ok(());
+        }
+        // A source may repeat what the DAG repeats, unless it says that it does not.
+        let outcome = if self.are_excluded { Outcome::Invalid } else { Outcome::Unusable };
+        Err(Failure::new(outcome, format!("it repeats more than {MAX_REPEATED_BYTES} bytes of blocks")))
+    }
+}
+
+/// Expects the links of delivered blocks that are linked under another codec since then.
+async fn expect_relinked(session: &Session, expected: &mut Expected) {
+    while let Some(cid) = expected.take_relinked() {
+        match session.delivered(&cid).await {
+            // A block that is malformed under this codec has no links there.
+            Some(data) => _ = expected.expect_below(&cid, &data).await,
+            None => expected.note_unknown(),
         }
     }
 }
@@ -146,6 +181,7 @@ async fn receive(
 ) -> Result<(), Failure> {
     let limits = CarLimits { max_header: MAX_HEADER_BYTES, ..CarLimits::default() };
     let received = running.bytes.clone();
+    let mut repeats = Repeats { bytes: 0, are_excluded: excludes_repeats(&response) };
     let pieces =
         response.bytes_stream().map(|piece| piece.map_err(|e| Error::new(ErrorKind::Unavailable, because(&e))));
     let counted = received.clone();
@@ -154,9 +190,9 @@ async fn receive(
     });
     let mut reader = CarReader::new(Box::pin(pieces), limits);
     let mut expected = Expected::new(&want.root);
-    let mut repeated_bytes = 0;
     let mut before = 0;
     loop {
+        expect_relinked(session, &mut expected).await;
         session.wait_for_readers().await;
         let place = session.retrieval.first_blocks.take(session.client()).await;
         let Some(first) = next(&mut reader, &received).await? else { break };
@@ -171,16 +207,11 @@ async fn receive(
                     bytes += block.data().len();
                     batch.push(block);
                 }
-                Ok((block, _)) => {
-                    repeated_bytes += block.data().len() as u64;
-                    if repeated_bytes > MAX_REPEATED_BYTES {
-                        let why = format!("it repeats more than {MAX_REPEATED_BYTES} bytes of blocks");
-                        ended = Err(Failure::new(Outcome::Invalid, why));
-                    }
-                }
+                Ok((block, Relation::Repeated)) => ended = repeats.add(&block).map(|()| true),
+                Ok(_) => {}
                 Err(failure) => ended = Err(failure),
             }
-            if ended.is_err() || bytes >= BATCH_BYTES || batch.len() >= most_blocks {
+            if ended.is_err() || bytes >= BATCH_BYTES || batch.len() >= most_blocks || expected.has_relinked() {
                 break;
             }
             next_block = match reader.next().now_or_never() {
@@ -240,9 +271,10 @@ async fn classify(block: Result<Block>, expected: &mut Expected) -> Result<(Bloc
     let relation = expected.accept(&block).await;
     // The source is right: the block has its hash, and belongs to the content.
     match relation.map_err(|e| Failure::new(Outcome::Unusable, e.to_string()))? {
-        Relation::Foreign => {
+        relation @ (Relation::Foreign | Relation::Uncertain) => {
             let why = format!("it sent block {}, to which no block before it links", block.cid());
-            Err(Failure::new(Outcome::Invalid, why))
+            let outcome = if relation == Relation::Foreign { Outcome::Invalid } else { Outcome::Unusable };
+            Err(Failure::new(outcome, why))
         }
         relation => Ok((block, relation)),
     }

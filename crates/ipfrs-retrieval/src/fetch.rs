@@ -15,7 +15,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
-use crate::attempt::Unretrieved;
 use crate::candidates::Search;
 use crate::car_stream::CarStream;
 use crate::http;
@@ -29,25 +28,31 @@ use crate::want::{Want, WantedPart};
 /// Time in which a server, and then a chosen peer, may deliver a block before others are asked.
 const HEAD_START: Duration = Duration::from_millis(500);
 
-/// Fetches a block for `want`. `streams` may deliver it. A task does the work, so that memory which all requests share
-/// does not wait for a client that reads slowly.
-pub(crate) fn fetch(
-    session: Arc<Session>,
-    want: Want,
-    streams: Vec<Arc<CarStream>>,
-    cid: Cid,
-) -> BoxFuture<'static, Fetched> {
-    let task = AbortOnDropHandle::new(tokio::spawn(run(session, want, streams, cid).in_current_span()));
-    let failed = move |_| {
-        let unretrieved = Unretrieved { cid, attempts: Arc::default(), under_way: 0, paused: None };
-        Err(Arc::new(FetchError { unretrieved, timed_out: None }))
-    };
+/// A block that a request needs.
+pub(crate) struct Needed {
+    pub(crate) cid: Cid,
+    pub(crate) want: Want,
+    /// Streams that may deliver it.
+    pub(crate) streams: Vec<Arc<CarStream>>,
+    /// Time at which the request began.
+    pub(crate) since: Instant,
+    /// Time until which the request waits.
+    pub(crate) deadline: Instant,
+}
+
+/// Fetches a block. A task does the work, so that memory which all requests share does not wait for a client that reads
+/// slowly.
+pub(crate) fn fetch(session: Arc<Session>, needed: Needed) -> BoxFuture<'static, Fetched> {
+    let began = Instant::now();
+    let task = AbortOnDropHandle::new(tokio::spawn(run(session, needed, began).in_current_span()));
+    let failed = move |_| Err(Arc::new(FetchError { began, timed_out: None }));
     task.map(move |result| result.unwrap_or_else(failed)).boxed()
 }
 
-async fn run(session: Arc<Session>, want: Want, streams: Vec<Arc<CarStream>>, cid: Cid) -> Fetched {
+async fn run(session: Arc<Session>, needed: Needed, began: Instant) -> Fetched {
+    let Needed { cid, want, streams, since, deadline } = needed;
     let seconds = session.retrieval.timeout.as_secs();
-    let mut deadline = pin!(sleep_until(Instant::now() + session.retrieval.timeout));
+    let mut deadline = pin!(sleep_until(deadline));
     let mut arrival = Arrival::of(&session, cid);
     // The block may have been stored between the lookup that missed it and the beginning of the wait.
     if let Ok(Some(bytes)) = session.retrieval.store.get(&cid).await {
@@ -56,7 +61,7 @@ async fn run(session: Arc<Session>, want: Want, streams: Vec<Arc<CarStream>>, ci
     let (mut below, stalled, failed) = (None, Notify::new(), Notify::new());
     let from_servers = async {
         join_all(streams.iter().map(|stream| stream.until_stalled())).await;
-        below = stream_below(&session, &want, &cid);
+        below = stream_below(&session, &want, &cid, since);
         if let Some(stream) = &below {
             stream.until_stalled().await;
         }
@@ -91,19 +96,16 @@ async fn run(session: Arc<Session>, want: Want, streams: Vec<Arc<CarStream>>, ci
     };
     match arrived {
         Ok(bytes) => Ok((bytes, below)),
-        Err(timed_out) => {
-            let unretrieved = session.unretrieved(&cid);
-            Err(Arc::new(FetchError { unretrieved, timed_out }))
-        }
+        Err(timed_out) => Err(Arc::new(FetchError { began, timed_out })),
     }
 }
 
 /// Begins a stream of the DAG below a block that no stream of its want has delivered, as for a file of which only the
 /// root is in the store.
-fn stream_below(session: &Arc<Session>, want: &Want, cid: &Cid) -> Option<Arc<CarStream>> {
+fn stream_below(session: &Arc<Session>, want: &Want, cid: &Cid, since: Instant) -> Option<Arc<CarStream>> {
     let below = want.below(*cid);
     let is_inner = cid.codec() != codec::RAW && below.part != WantedPart::Block;
-    is_inner.then(|| session.stream(&below, true)).flatten()
+    is_inner.then(|| session.stream(&below, true, since)).flatten()
 }
 
 /// Waits for the first success, or for both to fail.
@@ -134,7 +136,7 @@ async fn from_peers(session: &Arc<Session>, peers: &PeerSession, cid: &Cid) -> b
             return true;
         }
         session.search();
-        if search == Search::Done || progress.changed().await.is_err() {
+        if matches!(search, Search::Done(_)) || progress.changed().await.is_err() {
             return false;
         }
     }

@@ -192,6 +192,12 @@ pub(crate) async fn receive_block(
         .map_err(|e| Failure::new(outcome, if is_page { "it sent a page (text/html)".into() } else { e.to_string() }))
 }
 
+/// Whether the source states that its CAR has each block once.
+pub(crate) fn excludes_repeats(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').skip(1).any(|parameter| parameter.trim().eq_ignore_ascii_case("dups=n"))
+}
+
 fn is_kind(response: &Response, media_type: &str) -> bool {
     let Some(kind) = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()) else { return false };
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(media_type))

@@ -11,6 +11,7 @@ mod attempt;
 mod candidates;
 mod car_stream;
 mod config;
+mod deliveries;
 mod expected;
 mod fetch;
 mod http;

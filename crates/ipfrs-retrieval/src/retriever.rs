@@ -42,6 +42,8 @@ pub struct Requester {
     /// Sources that the client names: URLs of gateways, and multiaddrs of HTTP servers and peers (IPIP-504). Others are
     /// ignored.
     pub hints: Vec<String>,
+    /// Time at which the request began. By default, that is when its view of the store is created.
+    pub began: Option<Instant>,
 }
 
 /// Sessions by root and `Via` header: those that run, and some that have ended.
@@ -88,6 +90,7 @@ impl Retriever {
             metrics: RetrievalMetrics::register(registry)?,
             store,
             sink,
+            deliveries: Arc::default(),
             admits,
             on_end,
             timeout: Duration::from_secs(config.timeout_seconds),
@@ -113,14 +116,18 @@ impl Retriever {
         RetrievingStore::new(local, self.clone(), wanted, requester)
     }
 
-    /// Returns the attempts of the session that fetches content below `root` or did so less than a second ago, except
-    /// those that had ended before `since`.
+    /// Waits until all blocks that readers have received so far are stored, or could not be stored.
+    pub async fn until_stored(&self) {
+        self.shared.deliveries.ended().await;
+    }
+
+    /// Returns the attempts of the session that fetches content below `root` or did so less than a second ago, for
+    /// a request that began at `since`: those that ended later, and lookups whose results it uses.
     #[must_use]
     pub fn attempts(&self, root: &Cid, since: Instant) -> Vec<Attempt> {
         let session = self.sessions.lock().get(&(*root, Arc::from(""))).and_then(Weak::upgrade);
         let Some(session) = session else { return Vec::new() };
-        let since = session.trace.at(since);
-        session.attempts().into_iter().filter(|attempt| attempt.start_ms + attempt.duration_ms >= since).collect()
+        session.attempts_since(since)
     }
 
     /// Whether a request with this `Via` header may cause requests to other gateways: not if it comes from this
@@ -146,6 +153,7 @@ impl Retriever {
         let mut sessions = self.sessions.lock();
         let key = (want.root, Arc::clone(&want.via));
         if let Some(session) = sessions.get(&key).and_then(Weak::upgrade) {
+            session.candidates.forget_old_search();
             return Reading::of(session, || self.permit(client));
         }
         let permit = self.permit(client)?;
@@ -170,5 +178,76 @@ impl Retriever {
             let remedy = "(retrieval.max_sessions): try again when some have ended";
             Error::new(ErrorKind::RateLimited, format!("{what} {remedy}"))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use bytes::Bytes;
+    use futures::{FutureExt, poll};
+    use ipfrs_core::hash::HashFunction;
+    use ipfrs_core::{Block, codec};
+    use ipfrs_store::{MemoryStore, PutMode};
+    use ipfrs_stream::{Part, StoreSink};
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::attempt::FAILURE_AGE;
+
+    fn retriever(gateways: Vec<String>, timeout_seconds: u64) -> Retriever {
+        let config = RetrievalConfig { gateways, timeout_seconds, ..RetrievalConfig::default() };
+        let store: Arc<dyn BlockStore> = Arc::new(MemoryStore::default());
+        let sink = Arc::new(StoreSink(Arc::clone(&store)));
+        let (admits, on_end): (Admits, OnEnd) = (Arc::new(|_| true), Arc::new(|_| {}));
+        Retriever::new(&config, store, sink, admits, "test".to_owned(), None, on_end, &Registry::new()).unwrap()
+    }
+
+    fn block() -> Block {
+        Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::from_static(b"late")).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn later_request_of_a_session_searches_and_streams_again() {
+        let retriever = retriever(Vec::new(), 8);
+        let want = Want::new(*block().cid(), [], Part::All);
+        let first = retriever.session(&want, &Requester::default()).unwrap();
+        let began = Instant::now();
+        assert!(first.candidates.begin_search());
+        first.candidates.end_search();
+        first.end_stream(&want);
+        for (after, is_repeated) in [(FAILURE_AGE / 2, false), (FAILURE_AGE, true)] {
+            advance(after).await;
+            let next = retriever.session(&want, &Requester::default()).unwrap();
+            assert!(Arc::ptr_eq(&first, &next));
+            assert_eq!(next.candidates.begin_search(), is_repeated);
+            assert!(next.stream(&want, true, began).is_none(), "a request tries a stream once");
+            assert_eq!(next.stream(&want, true, Instant::now()).is_some(), is_repeated);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_that_joins_a_fetch_keeps_its_own_time_limit() {
+        let retriever = retriever(vec!["http://127.0.0.1:1".to_owned()], 8);
+        // The gateway gets no request, because its permits are held.
+        let gateway = &retriever.shared.sources.gateways()[0];
+        let _held: Vec<_> = std::iter::from_fn(|| gateway.requests.take(None).now_or_never()).collect();
+        let view = || {
+            let wanted = Wanted::Blocks { via: "".into() };
+            retriever.store(Arc::new(MemoryStore::default()), wanted, Requester::default())
+        };
+        let (first, second, block) = (view(), view(), block());
+        let mut first = pin!(first.get(block.cid()));
+        assert!(poll!(&mut first).is_pending());
+        advance(Duration::from_secs(7)).await;
+        let mut second = pin!(second.get(block.cid()));
+        assert!(poll!(&mut second).is_pending());
+        // The fetch that both wait for has looked into the store before. Only another one finds the block there.
+        retriever.shared.store.put_many(vec![block.clone()], PutMode::Atomic).await.remove(0).unwrap();
+        let error = first.await.unwrap_err();
+        assert!(error.message().contains("no source delivered it in 8 s"), "{error}");
+        assert!(poll!(&mut second).is_pending(), "another fetch begins");
+        assert_eq!(second.await.unwrap().unwrap(), *block.data());
     }
 }

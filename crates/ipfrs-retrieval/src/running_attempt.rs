@@ -12,6 +12,17 @@ use crate::metrics::ReceivedBytes;
 use crate::shared::Shared as Retrieval;
 use crate::source::Source;
 
+/// Effect of a failure on the health of its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blame {
+    /// The outcome counts.
+    Source,
+    /// A CAR ended early.
+    Car,
+    /// Nothing: a limit of this node ended the attempt.
+    Nothing,
+}
+
 /// An attempt that is running. If it is dropped before its end, it is reported as cancelled.
 pub(crate) struct RunningAttempt {
     retrieval: Arc<Retrieval>,
@@ -24,6 +35,7 @@ pub(crate) struct RunningAttempt {
     pub(crate) first_byte: Option<Instant>,
     pub(crate) bytes: ReceivedBytes,
     pub(crate) blocks: u64,
+    pub(crate) blame: Blame,
     has_ended: AtomicBool,
 }
 
@@ -66,6 +78,7 @@ impl RunningAttempt {
             first_byte: None,
             bytes: retrieval.metrics.received_bytes(kind),
             blocks: 0,
+            blame: Blame::Source,
             has_ended: AtomicBool::new(false),
         }
     }
@@ -85,7 +98,11 @@ impl RunningAttempt {
                 source.note_first_byte(since_start(first_byte));
                 source.note_transfer(self.bytes.sum(), first_byte.elapsed());
             }
-            source.note(outcome, retry_after);
+            match self.blame {
+                Blame::Source => source.note(outcome, self.start, retry_after),
+                Blame::Car => source.note_broken_car(self.start),
+                Blame::Nothing => {}
+            }
             if outcome == Outcome::Invalid {
                 let pause = source.paused_until().map_or(0, |until| until.duration_since(Instant::now()).as_secs() + 1);
                 tracing::warn!(source = %without_password(&self.url), request = %self.request, "the source is not used for {pause} s: {detail}");

@@ -1,6 +1,6 @@
 //! One root that is being fetched, for all requests that need it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,9 +14,10 @@ use parking_lot::Mutex;
 use prometheus::IntGauge;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use crate::address::http_url;
-use crate::attempt::{Attempt, Outcome, Trace, Unretrieved};
+use crate::attempt::{Attempt, FAILURE_AGE, Trace, Unretrieved};
 use crate::candidates::Candidates;
 use crate::car_stream::CarStream;
 use crate::config::base_url;
@@ -35,10 +36,11 @@ const MAX_REMEMBERED: usize = 256;
 /// Result of a fetch: the block, and a stream that delivers blocks below it.
 pub(crate) type Fetched = Result<(Bytes, Option<Arc<CarStream>>), Arc<FetchError>>;
 
-/// An error that several requests share.
+/// An error that several requests share. Each reports the attempts that concern it.
 #[derive(Debug)]
 pub(crate) struct FetchError {
-    pub(crate) unretrieved: Unretrieved,
+    /// Time at which the fetch began.
+    pub(crate) began: Instant,
     /// Seconds of the time limit, if it ended the fetch.
     pub(crate) timed_out: Option<u64>,
 }
@@ -66,8 +68,8 @@ pub(crate) struct Session {
 #[derive(Default)]
 struct State {
     streams: HashMap<Want, Weak<CarStream>>,
-    /// Wants that streams have tried to deliver. Each is tried once.
-    streamed: HashSet<Want>,
+    /// Wants that streams have tried to deliver, and when they ended. A request does not try again.
+    streamed: HashMap<Want, Instant>,
     fetches: HashMap<Multihash, WeakShared<BoxFuture<'static, Fetched>>>,
     waiting: HashMap<Multihash, Vec<oneshot::Sender<Bytes>>>,
     /// Blocks that are being stored.
@@ -107,9 +109,9 @@ impl Session {
         }
     }
 
-    /// Returns the stream that delivers `want`. If there was none yet and `begins` is set, it begins one. Returns
-    /// `None` if one has ended.
-    pub(crate) fn stream(self: &Arc<Self>, want: &Want, begins: bool) -> Option<Arc<CarStream>> {
+    /// Returns the stream that delivers `want` to a request that began at `since`. If there was none yet and `begins`
+    /// is set, it begins one. Returns `None` if one has ended, unless that was long before the request.
+    pub(crate) fn stream(self: &Arc<Self>, want: &Want, begins: bool, since: Instant) -> Option<Arc<CarStream>> {
         let mut state = self.state.lock();
         let covering = state.streams.iter().filter(|(wider, _)| wider.covers(want));
         let mut running = covering.filter_map(|(_, stream)| stream.upgrade()).filter(|stream| !stream.has_ended());
@@ -121,7 +123,8 @@ impl Session {
             state.streams.retain(|_, stream| stream.strong_count() > 0);
         }
         // A stream whose readers have left before its end may begin again.
-        if !begins || want.is_one_block() || state.streamed.contains(want) {
+        let has_ended = state.streamed.get(want).is_some_and(|ended| since < *ended + FAILURE_AGE);
+        if !begins || want.is_one_block() || has_ended {
             return None;
         }
         let stream = CarStream::begin(Arc::clone(self), want.clone());
@@ -135,7 +138,7 @@ impl Session {
         if state.streamed.len() >= MAX_REMEMBERED {
             state.streamed.clear();
         }
-        state.streamed.insert(want.clone());
+        state.streamed.insert(want.clone(), Instant::now());
     }
 
     /// Returns the running fetch of a block, or begins one with `fetch`. The fetch ends when no request waits for it.
@@ -145,7 +148,9 @@ impl Session {
         fetch: impl FnOnce() -> BoxFuture<'static, Fetched>,
     ) -> Shared<BoxFuture<'static, Fetched>> {
         let mut state = self.state.lock();
-        if let Some(running) = state.fetches.get(cid.hash()).and_then(WeakShared::upgrade) {
+        let running = state.fetches.get(cid.hash()).and_then(WeakShared::upgrade);
+        // A fetch that has failed exists until the requests that waited for it have noticed.
+        if let Some(running) = running.filter(|running| !matches!(running.peek(), Some(Err(_)))) {
             return running;
         }
         // A fetch takes the same lock when it ends. Those that end here, because no other request waits for them any
@@ -194,6 +199,7 @@ impl Session {
     /// `memory` is dropped when they are stored. Returns the number of blocks.
     pub(crate) fn deliver(self: &Arc<Self>, blocks: Vec<Block>, streamed: bool, memory: impl Send + 'static) -> usize {
         let blocks: Vec<_> = blocks.into_iter().filter(|block| self.retrieval.admits(block.cid())).collect();
+        let delivery = self.retrieval.deliveries.begin();
         let mut state = self.state.lock();
         for block in &blocks {
             let (hash, data) = (block.cid().hash(), block.data());
@@ -208,9 +214,10 @@ impl Session {
         let (session, count) = (Arc::downgrade(self), blocks.len());
         let retrieval = Arc::clone(&self.retrieval);
         tokio::spawn(async move {
-            let _memory = memory;
+            let (_memory, delivery) = (memory, delivery);
             let hashes: Vec<_> = blocks.iter().map(|block| *block.cid().hash()).collect();
             let stored = retrieval.store(blocks).await;
+            drop(delivery);
             if let Some(session) = session.upgrade() {
                 let mut state = session.state.lock();
                 for hash in &hashes {
@@ -226,6 +233,15 @@ impl Session {
             }
         });
         count
+    }
+
+    /// Returns a block that has been delivered, unless it was not stored or is removed already.
+    pub(crate) async fn delivered(&self, cid: &Cid) -> Option<Bytes> {
+        let recent = self.state.lock().recent.get(cid.hash()).cloned();
+        match recent {
+            Some(bytes) => Some(bytes),
+            None => self.retrieval.store.get(cid).await.ok().flatten(),
+        }
     }
 
     /// Waits until a fetched block is durable.
@@ -286,14 +302,14 @@ impl Session {
     }
 
     fn report_end(&self) {
-        let attempts = self.attempts();
-        let sum = |of: fn(&Attempt) -> u64| attempts.iter().map(of).sum();
+        let mut totals = self.trace.totals();
+        self.peers.get().iter().flat_map(|peers| peers.attempts()).for_each(|attempt| totals.add(&attempt));
         (self.retrieval.on_end)(&Ended {
             root: self.root,
-            blocks: sum(|attempt| attempt.blocks),
-            bytes: sum(|attempt| attempt.bytes),
-            attempts: attempts.len() as u64,
-            failures: sum(|attempt| u64::from(!matches!(attempt.outcome, Outcome::Delivered | Outcome::Cancelled))),
+            blocks: totals.blocks,
+            bytes: totals.bytes,
+            attempts: totals.attempts,
+            failures: totals.failures,
             duration: self.trace.began().elapsed(),
         });
     }
@@ -330,9 +346,15 @@ impl Session {
         attempts
     }
 
-    pub(crate) fn unretrieved(&self, cid: &Cid) -> Unretrieved {
-        let (attempts, under_way) = (self.attempts().into(), self.trace.under_way());
-        Unretrieved { cid: *cid, attempts, under_way, paused: self.candidates.paused() }
+    /// Returns the attempts that concern a request which began at `since`.
+    pub(crate) fn attempts_since(&self, since: Instant) -> Vec<Attempt> {
+        self.attempts().into_iter().filter(|attempt| self.trace.concerns(attempt, since)).collect()
+    }
+
+    /// Returns the error for a request that began at `since`. `timed_out` is as in [`FetchError`].
+    pub(crate) fn unretrieved(&self, cid: &Cid, since: Instant, timed_out: Option<u64>) -> Error {
+        let (attempts, under_way) = (self.attempts_since(since).into(), self.trace.under_way());
+        Unretrieved { cid: *cid, attempts, under_way, paused: self.candidates.paused() }.into_error(timed_out)
     }
 }
 
@@ -348,12 +370,5 @@ impl Drop for Session {
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("root", &self.root).finish_non_exhaustive()
-    }
-}
-
-impl FetchError {
-    /// Returns the error for one of the requests.
-    pub(crate) fn to_error(&self) -> Error {
-        self.unretrieved.clone().into_error(self.timed_out)
     }
 }

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::attempt::Trace;
 use crate::candidates::Candidates;
+use crate::deliveries::Deliveries;
 use crate::metrics::RetrievalMetrics;
 use crate::peers::{Exchange, PeerSession};
 use crate::routing::{Provider, Router, Routers};
@@ -43,7 +44,7 @@ pub struct Ended {
     pub blocks: u64,
     /// See `blocks`.
     pub bytes: u64,
-    /// Number of attempts, of which the first 200 count, and of those that did not deliver.
+    /// Number of attempts, and of those that did not deliver. Requests to a peer with the same outcome count as one.
     pub attempts: u64,
     /// See `attempts`.
     pub failures: u64,
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: RetrievalMetrics,
     pub(crate) store: Arc<dyn BlockStore>,
     pub(crate) sink: Arc<dyn BlockSink>,
+    /// Blocks on their way to the sink.
+    pub(crate) deliveries: Arc<Deliveries>,
     pub(crate) admits: Admits,
     pub(crate) on_end: OnEnd,
     pub(crate) timeout: Duration,

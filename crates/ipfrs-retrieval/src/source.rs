@@ -31,6 +31,10 @@ const CAR_PAUSE: Duration = Duration::from_secs(60);
 const MAX_CAR_EXPONENT: u32 = 6;
 /// Number of refusals in a row that may each be about one request.
 const CAR_REFUSALS: u32 = 3;
+/// Number of CARs in a row that ended early, after which blocks are requested singly.
+const BROKEN_CARS: u32 = 3;
+/// Longest pause of a configured gateway after failures: it may be the only source.
+const MAX_GATEWAY_PAUSE: Duration = Duration::from_secs(4);
 /// Default pause after a response that says the source is busy, and the longest that is respected.
 const BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
@@ -62,6 +66,9 @@ struct Health {
     absent_in_row: u32,
     busy_in_row: u32,
     failed_in_row: u32,
+    /// Time of the last failure that was counted. Attempts that were under way at that time may have failed for the
+    /// same reason, such as a restart.
+    failed_at: Option<Instant>,
     paused_until: Option<Instant>,
     invalid_in_row: u32,
     cars: Cars,
@@ -74,6 +81,10 @@ struct Cars {
     are_known: bool,
     /// Number of responses in a row that were none.
     refused: u32,
+    /// Number of CARs in a row that ended early, and the time of the last one. Others may have ended for the same
+    /// reason.
+    broken: u32,
+    broken_at: Option<Instant>,
     /// Time until which none is requested.
     paused_until: Option<Instant>,
 }
@@ -100,6 +111,20 @@ impl Source {
         if is_clear || (cars.refused >= CAR_REFUSALS && !cars.are_known) {
             let exponent = cars.refused.saturating_sub(1).min(MAX_CAR_EXPONENT);
             cars.paused_until = Some(Instant::now() + CAR_PAUSE * (1 << exponent));
+        }
+    }
+
+    /// Records that a CAR which was requested at `began` ended early. The source may still deliver single blocks.
+    pub(crate) fn note_broken_car(&self, began: Instant) {
+        let (now, mut health) = (Instant::now(), self.health.lock());
+        health.note_success(0.0);
+        let cars = &mut health.cars;
+        if cars.broken_at.is_some_and(|at| began <= at) {
+            return;
+        }
+        (cars.broken, cars.broken_at) = (cars.broken + 1, Some(now));
+        if let Some(more) = cars.broken.checked_sub(BROKEN_CARS) {
+            cars.paused_until = Some(now + CAR_PAUSE * (1 << more.min(MAX_CAR_EXPONENT)));
         }
     }
 
@@ -148,8 +173,8 @@ impl Source {
         health.bandwidth = Some(health.bandwidth.map_or(rate, |mean| mean + WEIGHT * (rate - mean)));
     }
 
-    /// Records an outcome. `retry_after` is the pause that the source requested.
-    pub(crate) fn note(&self, outcome: Outcome, retry_after: Option<Duration>) {
+    /// Records the outcome of an attempt that began at `began`. `retry_after` is the pause that the source requested.
+    pub(crate) fn note(&self, outcome: Outcome, began: Instant, retry_after: Option<Duration>) {
         let (now, mut health) = (Instant::now(), self.health.lock());
         let success = match outcome {
             Outcome::Cancelled => return,
@@ -158,44 +183,67 @@ impl Source {
             Outcome::Delivered | Outcome::Absent | Outcome::Unusable => 1.0,
             Outcome::Busy | Outcome::Failed | Outcome::Invalid | Outcome::Slow => 0.0,
         };
-        let mean = health.success.unwrap_or(1.0);
-        health.success = Some(mean + WEIGHT * (success - mean));
-        let pause = match outcome {
+        health.note_success(success);
+        match outcome {
             Outcome::Cancelled | Outcome::Delivered => {
                 (health.absent_in_row, health.busy_in_row, health.failed_in_row) = (0, 0, 0);
                 health.invalid_in_row = 0;
-                return;
             }
             // Others could send anything too large, so it counts like no content.
             Outcome::Absent | Outcome::Unusable => {
                 (health.busy_in_row, health.failed_in_row) = (0, 0);
                 health.absent_in_row = health.absent_in_row.saturating_add(1);
-                None
-            }
-            Outcome::Busy => {
-                health.busy_in_row += 1;
-                let requested = retry_after.unwrap_or(BACKOFF).clamp(Duration::from_millis(100), MAX_BACKOFF);
-                // A configured gateway is asked again when it wants: it may be the only source.
-                let is_left = health.busy_in_row > 1 && self.kind != SourceKind::Gateway;
-                Some(if is_left { MAX_BACKOFF } else { requested })
             }
             // A gateway of the configuration may search for content in vain, while it delivers the rest.
-            Outcome::Slow if self.kind == SourceKind::Gateway => None,
-            Outcome::Failed | Outcome::Slow => {
-                health.failed_in_row += 1;
-                let exponent = health.failed_in_row.saturating_sub(2).min(6);
-                (health.failed_in_row > 1).then(|| BACKOFF * (1 << exponent))
+            Outcome::Slow if self.kind == SourceKind::Gateway => {}
+            Outcome::Busy | Outcome::Failed | Outcome::Slow | Outcome::Invalid => {
+                let is_new = health.failed_at.is_none_or(|at| began > at);
+                if is_new {
+                    health.failed_at = Some(now);
+                }
+                let pause = health.pause_after(outcome, self.kind, is_new, retry_after);
+                health.paused_until = health.paused_until.max(pause.map(|pause| now + pause));
+            }
+        }
+    }
+}
+
+impl Health {
+    fn note_success(&mut self, success: f64) {
+        let mean = self.success.unwrap_or(1.0);
+        self.success = Some(mean + WEIGHT * (success - mean));
+    }
+
+    /// Returns the pause after a failure, which counts as a further one in a row if it `is_new`.
+    fn pause_after(
+        &mut self,
+        outcome: Outcome,
+        kind: SourceKind,
+        is_new: bool,
+        retry_after: Option<Duration>,
+    ) -> Option<Duration> {
+        let (is_gateway, more) = (kind == SourceKind::Gateway, u32::from(is_new));
+        match outcome {
+            Outcome::Busy => {
+                self.busy_in_row += more;
+                let requested = retry_after.unwrap_or(BACKOFF).clamp(Duration::from_millis(100), MAX_BACKOFF);
+                // A configured gateway is asked again when it wants: it may be the only source.
+                let is_left = self.busy_in_row > 1 && !is_gateway;
+                Some(if is_left { MAX_BACKOFF } else { requested })
             }
             Outcome::Invalid => {
-                health.invalid_in_row += 1;
+                self.invalid_in_row += more;
                 // A configured gateway may be the only source, and its disk or a proxy may have failed for a moment.
-                let exponent = health.invalid_in_row.saturating_sub(1).min(MAX_EXCLUSION_EXPONENT);
+                let exponent = self.invalid_in_row.saturating_sub(1).min(MAX_EXCLUSION_EXPONENT);
                 let pause = FIRST_EXCLUSION * (1 << exponent);
-                Some(if self.kind == SourceKind::Gateway { pause.min(EXCLUSION) } else { EXCLUSION })
+                Some(if is_gateway { pause.min(EXCLUSION) } else { EXCLUSION })
             }
-        };
-        if let Some(pause) = pause {
-            health.paused_until = Some(now + pause);
+            _ => {
+                self.failed_in_row += more;
+                let exponent = self.failed_in_row.saturating_sub(2).min(6);
+                let pause = (is_new && self.failed_in_row > 1).then(|| BACKOFF * (1 << exponent))?;
+                Some(if is_gateway { pause.min(MAX_GATEWAY_PAUSE) } else { pause })
+            }
         }
     }
 }
@@ -241,18 +289,66 @@ impl Sources {
 mod tests {
     use super::*;
 
-    #[test]
-    fn content_that_does_not_exist_puts_a_provider_last_and_excludes_none() {
-        let source = |kind| Source::new(kind, Url::parse("http://192.0.2.1").unwrap(), Client::new());
+    fn source(kind: SourceKind) -> Source {
+        Source::new(kind, Url::parse("http://192.0.2.1").unwrap(), Client::new())
+    }
+
+    fn pause(source: &Source) -> Duration {
+        source.paused_until().map_or(Duration::ZERO, |until| until.duration_since(Instant::now()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn concurrent_failures_count_once_and_gateways_pause_briefly() {
         let (provider, gateway) = (source(SourceKind::Provider), source(SourceKind::Gateway));
         for source in [&provider, &gateway] {
-            (0..MAX_ABSENT).for_each(|_| source.note(Outcome::Absent, None));
+            let began = Instant::now();
+            tokio::time::advance(Duration::from_secs(1)).await;
+            (0..10).for_each(|_| source.note(Outcome::Failed, began, None));
+            assert_eq!(pause(source), Duration::ZERO);
+            let mut pauses = Vec::new();
+            for _ in 0..4 {
+                tokio::time::advance(Duration::from_secs(100)).await;
+                let began = Instant::now();
+                tokio::time::advance(Duration::from_secs(1)).await;
+                (0..10).for_each(|_| source.note(Outcome::Failed, began, None));
+                pauses.push(pause(source).as_secs());
+            }
+            assert_eq!(pauses, if source.kind == SourceKind::Gateway { [1, 2, 4, 4] } else { [1, 2, 4, 8] });
+        }
+        // A failure hides no wrong bytes that arrive with it.
+        let (lying, began) = (source(SourceKind::Provider), Instant::now());
+        lying.note(Outcome::Failed, began, None);
+        lying.note(Outcome::Invalid, began, None);
+        assert_eq!(pause(&lying), EXCLUSION);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn source_of_broken_cars_is_asked_for_blocks() {
+        let source = source(SourceKind::Provider);
+        let began = Instant::now();
+        (0..10).for_each(|_| source.note_broken_car(began));
+        assert!(!source.lacks_car());
+        for number in 1..BROKEN_CARS {
+            assert!(!source.lacks_car(), "{number}");
+            tokio::time::advance(Duration::from_secs(1)).await;
+            source.note_broken_car(Instant::now());
+        }
+        assert!(source.lacks_car() && source.paused_until().is_none());
+        tokio::time::advance(CAR_PAUSE).await;
+        assert!(!source.lacks_car());
+    }
+
+    #[test]
+    fn content_that_does_not_exist_puts_a_provider_last_and_excludes_none() {
+        let (provider, gateway) = (source(SourceKind::Provider), source(SourceKind::Gateway));
+        for source in [&provider, &gateway] {
+            (0..MAX_ABSENT).for_each(|_| source.note(Outcome::Absent, Instant::now(), None));
             assert!(source.paused_until().is_none());
         }
         assert!(provider.cost() > ABSENT_COST && gateway.cost() < ABSENT_COST);
-        provider.note(Outcome::Delivered, None);
+        provider.note(Outcome::Delivered, Instant::now(), None);
         assert!(provider.cost() < ABSENT_COST);
-        provider.note(Outcome::Invalid, None);
+        provider.note(Outcome::Invalid, Instant::now(), None);
         assert!(provider.paused_until().is_some());
     }
 }

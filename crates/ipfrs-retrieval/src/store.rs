@@ -19,9 +19,10 @@ use ipfrs_store::{
 };
 use ipfrs_stream::Part;
 use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
 
 use crate::car_stream::CarStream;
-use crate::fetch::fetch;
+use crate::fetch::{Needed, fetch};
 use crate::readers::Reading;
 use crate::retriever::{Requester, Retriever};
 use crate::session::Session;
@@ -46,6 +47,8 @@ struct Scope {
     retriever: Retriever,
     wanted: Wanted,
     requester: Requester,
+    /// Time at which the request began.
+    since: Instant,
     session: OnceLock<Reading>,
     streams: Mutex<Vec<Arc<CarStream>>>,
     /// Number of blocks that were in the store, and that were missing.
@@ -75,10 +78,9 @@ impl RetrievingStore {
     pub(crate) fn new(local: Arc<dyn BlockStore>, retriever: Retriever, wanted: Wanted, requester: Requester) -> Self {
         let (session, streams) = (OnceLock::new(), Mutex::default());
         let (hits, misses, fetched_bytes) = Default::default();
-        Self {
-            local,
-            scope: Arc::new(Scope { retriever, wanted, requester, session, streams, hits, misses, fetched_bytes }),
-        }
+        let since = requester.began.unwrap_or_else(Instant::now);
+        let scope = Scope { retriever, wanted, requester, since, session, streams, hits, misses, fetched_bytes };
+        Self { local, scope: Arc::new(scope) }
     }
 }
 
@@ -109,22 +111,7 @@ impl Scope {
             Wanted::Blocks { via } => return self.fetch_single(cid, via).await.map(Some),
         };
         let session = self.session(want)?;
-        let streams = {
-            let mut streams = self.streams.lock();
-            let limit = self.retriever.shared.max_bytes;
-            let is_over = self.fetched_bytes.load(Ordering::Relaxed) > limit;
-            if is_over || streams.iter().any(|stream| stream.is_over_budget()) {
-                let what = format!("the request needs more than {limit} bytes from other servers");
-                return Err(Error::too_large(format!("{what} (retrieval.max_bytes_per_request): request a part")));
-            }
-            streams.retain(|stream| !stream.has_ended());
-            if let Some(stream) = session.stream(want, begins).filter(|stream| !contains(&streams, stream)) {
-                streams.push(stream);
-            }
-            streams.clone()
-        };
-        let fetch = session.fetch(&cid, || fetch(Arc::clone(session), want.clone(), streams, cid));
-        let (bytes, below) = fetch.await.map_err(|error| error.to_error())?;
+        let (bytes, below) = self.fetch_shared(session, want, cid, || self.streams(session, want, begins)).await?;
         if let Some(below) = below {
             let mut streams = self.streams.lock();
             if streams.len() < MAX_STREAMS && !contains(&streams, &below) {
@@ -136,6 +123,53 @@ impl Scope {
             session.until_stored(&cid).await?;
         }
         Ok(Some(bytes))
+    }
+
+    /// Returns the streams that may deliver a block. If `begins` is set and none delivers the want, it begins one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) if the request has received too much.
+    fn streams(&self, session: &Arc<Session>, want: &Want, begins: bool) -> Result<Vec<Arc<CarStream>>> {
+        let mut streams = self.streams.lock();
+        let limit = self.retriever.shared.max_bytes;
+        let is_over = self.fetched_bytes.load(Ordering::Relaxed) > limit;
+        if is_over || streams.iter().any(|stream| stream.is_over_budget()) {
+            let what = format!("the request needs more than {limit} bytes from other servers");
+            return Err(Error::too_large(format!("{what} (retrieval.max_bytes_per_request): request a part")));
+        }
+        streams.retain(|stream| !stream.has_ended());
+        if let Some(stream) = session.stream(want, begins, self.since).filter(|stream| !contains(&streams, stream)) {
+            streams.push(stream);
+        }
+        Ok(streams.clone())
+    }
+
+    /// Fetches a block, with other requests that need it at the same time. A fetch ends with the time of the request
+    /// that began it. If this one may wait longer, it begins another.
+    async fn fetch_shared(
+        &self,
+        session: &Arc<Session>,
+        want: &Want,
+        cid: Cid,
+        streams: impl Fn() -> Result<Vec<Arc<CarStream>>>,
+    ) -> Result<(Bytes, Option<Arc<CarStream>>)> {
+        let (timeout, called) = (self.retriever.shared.timeout, Instant::now());
+        let deadline = called + timeout;
+        loop {
+            let (mut is_own, streams) = (false, streams()?);
+            let fetch = session.fetch(&cid, || {
+                is_own = true;
+                fetch(Arc::clone(session), Needed { cid, want: want.clone(), streams, since: self.since, deadline })
+            });
+            // An own fetch ends at the deadline, and then knows all attempts.
+            let fetched = if is_own { Ok(fetch.await) } else { timeout_at(deadline, fetch).await };
+            match fetched {
+                Ok(Ok(fetched)) => return Ok(fetched),
+                Ok(Err(error)) if error.timed_out.is_some() && Instant::now() < deadline => {}
+                Ok(Err(error)) => return Err(session.unretrieved(&cid, self.since.min(error.began), error.timed_out)),
+                Err(_) => return Err(session.unretrieved(&cid, self.since.min(called), Some(timeout.as_secs()))),
+            }
+        }
     }
 
     /// Counts a missing block. Returns whether so many are missing that the whole part should be fetched, although its
@@ -150,8 +184,7 @@ impl Scope {
     async fn fetch_single(&self, cid: Cid, via: &Arc<str>) -> Result<Bytes> {
         let want = Want::new(cid, [], Part::Block).via(Arc::clone(via));
         let session = self.retriever.session(&want, &self.requester)?;
-        let fetch = session.fetch(&cid, || fetch(Arc::clone(&session), want, Vec::new(), cid));
-        fetch.await.map(|(bytes, _)| bytes).map_err(|error| error.to_error())
+        self.fetch_shared(&session, &want, cid, || Ok(Vec::new())).await.map(|(bytes, _)| bytes)
     }
 
     async fn complete(self: Arc<Self>, cid: Cid, found: Result<Option<Bytes>>) -> Result<Option<Bytes>> {

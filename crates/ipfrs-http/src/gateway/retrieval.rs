@@ -5,15 +5,16 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
 use ipfrs_node::{Expected, RequestContext};
 
-use super::format::{Format, format_by_accept, format_by_name};
+use super::format::Format;
 use super::range::byte_ranges;
-use super::request;
+use super::request::{self, Wanted};
 use super::site::Site;
 
 /// Returns the context of a request to a site.
 pub(super) fn context(site: &Site, parts: &Parts) -> RequestContext {
     let offline = !site.retrieves || request::only_if_cached(&parts.headers);
-    RequestContext { offline, via: via(&parts.headers), expected: expected(parts), hints: hints(parts) }
+    let (via, expected) = (via(&parts.headers), expected(site, parts));
+    RequestContext { offline, via, expected, hints: hints(parts), began: None }
 }
 
 /// Returns the sources that the query names: `provider`, a multiaddr (IPIP-504), and `gateway`, a URL.
@@ -29,18 +30,31 @@ fn via(headers: &HeaderMap) -> String {
     lines.join(", ")
 }
 
-fn expected(parts: &Parts) -> Expected {
-    let query = form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes());
-    let by_query = query.into_iter().find(|(name, _)| name == "format").map(|(_, name)| format_by_name(&name));
-    let format = by_query.and_then(Result::ok).unwrap_or_else(|| format_by_accept(&parts.headers));
-    match format {
-        _ if parts.method == Method::HEAD => Expected::Block,
+/// Returns the part that the response needs. The content determines which of several formats is sent, so that is the
+/// smallest part that one of them needs.
+fn expected(site: &Site, parts: &Parts) -> Expected {
+    if parts.method == Method::HEAD {
+        return Expected::Block;
+    }
+    // A request with an invalid query reads no content.
+    let Ok(wanted) = Wanted::of(site, parts, &site.content_path(parts.uri.path())) else { return Expected::Block };
+    let of_format = |format: Format| match format {
         Format::Tar => Expected::All,
         Format::Deserialised => parts.headers.get(RANGE).map_or(Expected::Entity, of_range),
         // A CAR states its scope itself.
         Format::Car => Expected::Entity,
         Format::Raw | Format::Codec(_) | Format::IpnsRecord => Expected::Block,
-    }
+    };
+    // All content is available as a CAR.
+    let alternatives = wanted.alternatives.into_iter().filter(|_| wanted.format != Format::Car);
+    let size = |part: &Expected| match part {
+        Expected::Block => 0,
+        Expected::Bytes(_) => 1,
+        Expected::Entity => 2,
+        Expected::All => 3,
+    };
+    let first = of_format(wanted.format);
+    alternatives.map(of_format).chain([first]).min_by_key(size).unwrap_or(first)
 }
 
 /// Returns the part that a request with this `Range` needs. Several ranges, and one whose place depends on the size of
@@ -70,12 +84,12 @@ mod tests {
 
     use super::*;
 
-    fn expected_of(method: Method, target: &str, headers: &[(&str, &str)]) -> Expected {
+    fn expected_of(site: &Site, method: Method, target: &str, headers: &[(&str, &str)]) -> Expected {
         let mut request = Request::builder().method(method).uri(target);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        expected(&request.body(()).unwrap().into_parts().0)
+        expected(site, &request.body(()).unwrap().into_parts().0)
     }
 
     #[test]
@@ -95,7 +109,27 @@ mod tests {
             (Method::GET, "/ipfs/a", &range("bytes=abc"), Expected::Entity),
             (Method::GET, "/ipfs/a", &range("lines=5-9"), Expected::Entity),
         ] {
-            assert_eq!(expected_of(method, target, headers), part, "{target} {headers:?}");
+            assert_eq!(expected_of(&Site::paths(true), method, target, headers), part, "{target} {headers:?}");
+        }
+    }
+
+    #[test]
+    fn expected_part_is_that_of_the_smallest_possible_format() {
+        let (any, trustless) = (Site::paths(true), Site::paths(false));
+        let (raw, car) = ("application/vnd.ipld.raw;q=0.1", "application/vnd.ipld.car;q=0.2");
+        for (site, target, accept, part) in [
+            (&any, "/ipfs/a", "application/x-tar".to_owned(), Expected::All),
+            (&any, "/ipfs/a", format!("application/x-tar, {raw}"), Expected::Block),
+            (&any, "/ipfs/a", format!("application/x-tar, {car}"), Expected::Entity),
+            (&any, "/ipfs/a", format!("{car}, {raw}"), Expected::Entity),
+            (&any, "/ipfs/a", "application/vnd.ipfs.ipns-record, text/html".to_owned(), Expected::Entity),
+            (&any, "/ipfs/a?format=tar", raw.to_owned(), Expected::All),
+            (&any, "/ipfs/a?format=nonsense", "application/x-tar".to_owned(), Expected::Block),
+            (&trustless, "/ipfs/a", format!("application/x-tar, {raw}"), Expected::Block),
+            (&trustless, "/ipfs/a/b", format!("application/x-tar, {raw}, {car}"), Expected::Entity),
+        ] {
+            let found = expected_of(site, Method::GET, target, &[("accept", &accept)]);
+            assert_eq!(found, part, "{target} {accept}");
         }
     }
 }

@@ -15,7 +15,7 @@ use ipfrs_core::{Cid, Error, Result, parse_cid};
 use ipfrs_node::{BlockBatch, car};
 use ipfrs_rpc::types::{BlockExistence, BlockExistences, CidList, FailedItem};
 
-use super::batch_body::{accepts_car, json};
+use super::batch_body::{accepts_car, check_no_query, json};
 use crate::body::{self, Chunked};
 use crate::error::{Problem, part_text};
 use crate::request_id::RequestId;
@@ -42,6 +42,7 @@ pub(super) async fn get(
 }
 
 async fn read(state: &AppState, request: Request) -> Result<Vec<String>> {
+    check_no_query(request.uri())?;
     let most = state.node.config().batch.max_batch_size;
     let (limit, remedy) = (most * BYTES_PER_CID + 1_024, "send several batches");
     let mut body = body::whole(&state.memory, request.into_body(), limit, "batch.max_batch_size", remedy).await?;

@@ -97,6 +97,7 @@ const SECTION_BYTES: usize = 512;
 
 /// Options for a CAR body, which cannot contain them.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct PutQuery {
     transaction_mode: Option<TransactionMode>,
 }

@@ -143,8 +143,12 @@ impl Query {
             let is_repeated = match name.as_ref() {
                 "offset" => read.offset.replace(bytes()?).is_some(),
                 "limit" => read.limit.replace(bytes()?).is_some(),
-                "filename" if !value.is_empty() => read.filename.replace(value.into_owned()).is_some(),
-                _ => false,
+                "filename" if value.is_empty() => false,
+                "filename" => read.filename.replace(value.into_owned()).is_some(),
+                other => {
+                    let known = "use offset, limit or filename";
+                    return Err(Error::invalid(format!("unknown parameter {other:?}: {known}")));
+                }
             };
             if is_repeated {
                 return Err(repeated(&name));

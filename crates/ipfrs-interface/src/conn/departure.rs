@@ -13,8 +13,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time for which a response is awaited after the client has closed its sending side. It may still read, as `nc -N`
-/// does, but most clients that do this have left.
-const HALF_CLOSED: Duration = Duration::from_secs(40);
+/// does, and most responses begin within this time. But most clients that do this have left: a longer wait would
+/// retrieve content for them, and take sessions from others. Other servers, such as nginx, wait for no time at all.
+const HALF_CLOSED: Duration = Duration::from_secs(3);
 
 /// State that both sides of hyper share: the connection task requests a check, and the socket makes it at its next
 /// flush.
@@ -62,5 +63,27 @@ impl Departure {
             return self.half_closed.get_or_insert_with(Instant::now).elapsed() >= HALF_CLOSED;
         }
         found == Presence::Gone as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn half_closed_client_has_left_after_some_seconds() {
+        let (check, mut departure) = (Check::default(), Departure::default());
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut waited = Duration::ZERO;
+        while !departure.has_happened(&check, &mut cx) {
+            tokio::time::advance(INTERVAL).await;
+            waited += INTERVAL;
+            departure.request(&check, &mut cx);
+            check.make(|| Presence::HalfClosed);
+        }
+        // The first check notices it.
+        assert_eq!(waited, INTERVAL + HALF_CLOSED);
     }
 }

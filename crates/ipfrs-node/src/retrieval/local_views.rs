@@ -15,12 +15,12 @@ impl Node {
         false
     }
 
-    pub(crate) fn path_store(&self, _path: &ContentPath, _part: Part) -> Arc<dyn BlockStore> {
-        self.inner.served.clone()
+    pub(crate) fn path_store(&self, path: &ContentPath, _part: Part) -> Arc<dyn BlockStore> {
+        self.guarded(self.store_below(path.root()))
     }
 
-    pub(crate) fn part_store(&self, _path: &ContentPath, _part: Part) -> Arc<dyn BlockStore> {
-        self.inner.served.clone()
+    pub(crate) fn part_store(&self, path: &ContentPath, _part: Part) -> Arc<dyn BlockStore> {
+        self.guarded(self.store_below(path.root()))
     }
 
     pub(crate) fn single_store(&self) -> Arc<dyn BlockStore> {
@@ -30,6 +30,9 @@ impl Node {
     pub(crate) fn pinned_store(&self, _root: &Cid) -> Arc<dyn BlockStore> {
         self.inner.store.clone()
     }
+
+    #[expect(clippy::unused_async, reason = "the other implementation waits")]
+    pub(crate) async fn until_fetched_are_stored(&self) {}
 
     #[expect(clippy::unused_self, reason = "the other implementation needs it")]
     pub(crate) fn may_retrieve(&self) -> bool {

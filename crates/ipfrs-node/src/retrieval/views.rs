@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use ipfrs_core::{Cid, Error, Result};
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_retrieval::{Attempt, Requester, Retriever, Want, Wanted};
 use ipfrs_store::BlockStore;
 use ipfrs_stream::{DagWalk, Part};
 
 use super::{CONTEXT, Expected, RequestContext, current_client, with_context};
-use crate::denylist::Guarded;
 use crate::{ContentPath, Node};
 
 /// Result of [`Node::retrieve`].
@@ -26,7 +25,7 @@ pub struct Retrieved {
     pub duration: Duration,
     /// The attempts; empty if everything was in the store.
     pub attempts: Vec<Attempt>,
-    /// Reason why a part is missing.
+    /// Reason why a part is missing: it was not retrieved, or removed again ([`ErrorKind::NoSpace`]).
     pub error: Option<Error>,
 }
 
@@ -39,17 +38,17 @@ impl Node {
 
     /// Returns the store for finding the target of a path, of which `part` is going to be read.
     pub(crate) fn path_store(&self, path: &ContentPath, part: Part) -> Arc<dyn BlockStore> {
-        self.view(|via| Wanted::Path(want(path, part, via)))
+        self.view(self.store_below(path.root()), |via| Wanted::Path(want(path, part, via)))
     }
 
     /// Returns the store for reading a part of the target of a path.
     pub(crate) fn part_store(&self, path: &ContentPath, part: Part) -> Arc<dyn BlockStore> {
-        self.view(|via| Wanted::Part(want(path, part, via)))
+        self.view(self.store_below(path.root()), |via| Wanted::Part(want(path, part, via)))
     }
 
     /// Returns the store for reading blocks that do not belong together.
     pub(crate) fn single_store(&self) -> Arc<dyn BlockStore> {
-        self.view(|via| Wanted::Blocks { via })
+        self.view(self.inner.store.clone(), |via| Wanted::Blocks { via })
     }
 
     /// Returns the store for pinning the DAG below a root. Denylists apply to what is retrieved, not to what is pinned.
@@ -86,11 +85,32 @@ impl Node {
     }
 
     async fn fetch_part(&self, path: ContentPath, retrieved: &mut Retrieved) -> Result<()> {
-        let part = self.expected_part();
+        let (part, epoch) = (self.expected_part(), self.inner.store.epoch());
         let object = self.resolve_for(path.clone(), part).await?.whole()?;
         retrieved.cid = Some(object.cid);
-        let store = self.view(|via| Wanted::Stored(want(&path, part, via)));
-        let mut blocks = DagWalk::along(store, Vec::new(), object.cid, part, false, &self.inner.config.streaming);
+        let store = self.view(self.inner.store.clone(), |via| Wanted::Stored(want(&path, part, via)));
+        self.count_part(store, object.cid, part, retrieved).await?;
+        if self.inner.store.epoch() == epoch {
+            return Ok(());
+        }
+        // Blocks were removed meanwhile, perhaps some of these.
+        let kept = self.count_part(self.inner.store.clone(), object.cid, part, retrieved).await;
+        kept.map_err(|error| match error.missing_block() {
+            Some(cid) => Error::new(ErrorKind::NoSpace, self.removed_text(&cid)).with_source(error),
+            None => error,
+        })
+    }
+
+    /// Counts the blocks of a part that a store returns.
+    async fn count_part(
+        &self,
+        store: Arc<dyn BlockStore>,
+        target: Cid,
+        part: Part,
+        retrieved: &mut Retrieved,
+    ) -> Result<()> {
+        (retrieved.blocks, retrieved.bytes) = (0, 0);
+        let mut blocks = DagWalk::along(store, Vec::new(), target, part, false, &self.inner.config.streaming);
         while let Some(block) = blocks.next().await {
             retrieved.bytes += block?.data().len() as u64;
             retrieved.blocks += 1;
@@ -98,18 +118,33 @@ impl Node {
         Ok(())
     }
 
+    fn removed_text(&self, cid: &Cid) -> String {
+        let remedy = match self.store_limit() {
+            0 => "garbage collection ran: pin the content instead".to_owned(),
+            limit => format!("the store is too small for all of it (store.max_bytes = {limit}): raise the limit"),
+        };
+        format!("block {cid} was removed while others were retrieved; {remedy}")
+    }
+
     /// Whether the current request may retrieve blocks.
     pub(crate) fn may_retrieve(&self) -> bool {
         self.allowed_retriever().is_some()
     }
 
-    fn view(&self, wanted: impl FnOnce(Arc<str>) -> Wanted) -> Arc<dyn BlockStore> {
-        let Some((retriever, via)) = self.allowed_retriever() else { return self.inner.served.clone() };
-        let store: Arc<dyn BlockStore> = Arc::new(retriever.store(self.inner.store.clone(), wanted(via), requester()));
-        match &self.inner.denylists {
-            Some(denylists) => Arc::new(Guarded::new(store, denylists.clone())),
-            None => store,
+    /// Waits until all blocks that were fetched so far are stored. A request may end before its blocks are.
+    pub(crate) async fn until_fetched_are_stored(&self) {
+        if let Some(retriever) = &self.inner.retriever {
+            retriever.until_stored().await;
         }
+    }
+
+    /// Returns a view of `local` that retrieves missing blocks, if the request may.
+    fn view(&self, local: Arc<dyn BlockStore>, wanted: impl FnOnce(Arc<str>) -> Wanted) -> Arc<dyn BlockStore> {
+        let store: Arc<dyn BlockStore> = match self.allowed_retriever() {
+            Some((retriever, via)) => Arc::new(retriever.store(local, wanted(via), requester())),
+            None => local,
+        };
+        self.guarded(store)
     }
 
     /// Returns the retriever and the `Via` header of the current request; `None` if the request may not retrieve
@@ -124,10 +159,11 @@ impl Node {
     }
 }
 
-/// Returns the client of the current request, and the sources that it names.
+/// Returns the client of the current request, the sources that it names, and when it began.
 fn requester() -> Requester {
-    let hints = CONTEXT.try_with(|context| context.hints.clone()).unwrap_or_default();
-    Requester { client: current_client(), hints }
+    let of_context = |context: &RequestContext| (context.hints.clone(), context.began.map(Into::into));
+    let (hints, began) = CONTEXT.try_with(of_context).unwrap_or_default();
+    Requester { client: current_client(), hints, began }
 }
 
 fn want(path: &ContentPath, part: Part, via: Arc<str>) -> Want {
