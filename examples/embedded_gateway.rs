@@ -13,6 +13,8 @@ async fn main() -> anyhow::Result<()> {
     let mut config = Config::default();
     config.server.port = 0;
     config.grpc.port = Some(0);
+    // By default, the API has a second listener, on the fixed port 5001.
+    config.api.enabled = false;
     let mut gateway = Gateway::bind(&config, &repo).await?;
     let signals = Signals::listen()?;
     for url in gateway.urls() {

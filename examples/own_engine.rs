@@ -146,7 +146,7 @@ impl BlockStore for Files {
 
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
         let admissions: Vec<_> = blocks.iter().map(admit).collect();
-        if mode == PutMode::Atomic && admissions.iter().any(Result::is_err) {
+        if mode.is_atomic() && admissions.iter().any(Result::is_err) {
             return refuse_all(admissions);
         }
         let count = blocks.len();

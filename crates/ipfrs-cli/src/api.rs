@@ -31,6 +31,8 @@ pub(crate) struct Api {
 struct Health {
     grpc: Option<Vec<String>>,
     api: Option<Vec<String>>,
+    #[serde(default)]
+    problems: Vec<String>,
 }
 
 /// Addresses of the listeners besides the main one, as host and port. A list is empty if the listener is off, or if the
@@ -104,6 +106,12 @@ impl Api {
     /// Whether the server is ready for requests.
     pub(crate) async fn is_ready(&self) -> Result<bool> {
         Ok(self.client.send_for_any(Request::get("/health/ready")).await?.status() == StatusCode::OK)
+    }
+
+    /// Returns the problems of the repo that a daemon reports.
+    pub(crate) async fn problems(&self) -> Result<Vec<String>> {
+        let health: Health = self.client.send_for_any(Request::get("/health")).await?.json().await?;
+        Ok(health.problems)
     }
 
     /// Returns the addresses of the listeners besides the main one.

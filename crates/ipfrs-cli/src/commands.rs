@@ -21,6 +21,7 @@ mod migrate;
 mod name;
 mod network;
 mod pin;
+mod reads;
 mod remote_pin;
 mod repo;
 mod retrieve;
@@ -33,7 +34,7 @@ use anyhow::{Context, Result, bail};
 use clap::CommandFactory;
 
 use crate::api::Api;
-use crate::args::{Cli, Command, Globals, KeyCommand, MigrateCommand, PinCommand};
+use crate::args::{Cli, Command, Globals, KeyCommand};
 use crate::output::Output;
 use crate::runtime;
 use crate::session::Session;
@@ -42,6 +43,7 @@ use crate::session::Session;
 pub(crate) fn run(cli: Cli) -> Result<()> {
     let Cli { globals, command } = cli;
     let mut out = Output::new(globals.json)?;
+    let needs_repo = reads::needs_repo(&command);
     match command {
         Command::Gateway(command) => gateway::run(&globals, &command, &mut out),
         Command::Config(command) => config::run(&globals, &command, &mut out),
@@ -51,62 +53,78 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Completions { shell } => completions(shell, &mut out),
         Command::Man { directory } => man(&directory, &mut out),
         Command::Version => version(&mut out),
-        Command::Add(args) => with_api(&globals, "add", async |api| add::run(api, &args, &mut out).await),
-        Command::Cat(args) => with_api(&globals, "cat", async |api| cat::run(api, &args, &mut out).await),
-        Command::Get(args) => with_api(&globals, "get", async |api| get::run(api, &args, &mut out).await),
-        Command::Ls(args) => with_api(&globals, "ls", async |api| ls::run(api, &args, &mut out).await),
-        Command::Tensor(command) => with_api(&globals, "tensor", async |api| tensor::run(api, command, &mut out).await),
-        Command::Files(command) => with_api(&globals, "files", async |api| files::run(api, command, &mut out).await),
+        Command::Add(args) => in_session(&globals, needs_repo, "add", async |api| add::run(api, &args, &mut out).await),
+        Command::Cat(args) => in_session(&globals, needs_repo, "cat", async |api| cat::run(api, &args, &mut out).await),
+        Command::Get(args) => in_session(&globals, needs_repo, "get", async |api| get::run(api, &args, &mut out).await),
+        Command::Ls(args) => in_session(&globals, needs_repo, "ls", async |api| ls::run(api, &args, &mut out).await),
+        Command::Tensor(command) => {
+            in_session(&globals, needs_repo, "tensor", async |api| tensor::run(api, command, &mut out).await)
+        }
+        Command::Files(command) => {
+            in_session(&globals, needs_repo, "files", async |api| files::run(api, command, &mut out).await)
+        }
         Command::Filestore(command) => {
-            with_api(&globals, "filestore", async |api| filestore::run(api, command, &mut out).await)
+            in_session(&globals, needs_repo, "filestore", async |api| filestore::run(api, command, &mut out).await)
         }
-        Command::Pin(command @ (PinCommand::Ls(_) | PinCommand::Verify(_))) => {
-            with_repo(&globals, "pin", async |api| pin::run(api, command, &mut out).await)
+        Command::Pin(command) => {
+            in_session(&globals, needs_repo, "pin", async |api| pin::run(api, command, &mut out).await)
         }
-        Command::Pin(command) => with_api(&globals, "pin", async |api| pin::run(api, command, &mut out).await),
         Command::Key(KeyCommand::Export(args)) => key::export(&globals, &args, &mut out),
-        Command::Key(command) => with_api(&globals, "key", async |api| key::run(api, command, &mut out).await),
-        Command::Name(command) => with_api(&globals, "name", async |api| name::run(api, command, &mut out).await),
-        Command::Resolve(args) => with_api(&globals, "resolve", async |api| name::resolve(api, &args, &mut out).await),
+        Command::Key(command) => {
+            in_session(&globals, needs_repo, "key", async |api| key::run(api, command, &mut out).await)
+        }
+        Command::Name(command) => {
+            in_session(&globals, needs_repo, "name", async |api| name::run(api, command, &mut out).await)
+        }
+        Command::Resolve(args) => {
+            in_session(&globals, needs_repo, "resolve", async |api| name::resolve(api, &args, &mut out).await)
+        }
         Command::Retrieve(args) => {
-            with_api(&globals, "retrieve", async |api| retrieve::run(api, &args, &mut out).await)
+            in_session(&globals, needs_repo, "retrieve", async |api| retrieve::run(api, &args, &mut out).await)
         }
-        Command::Auth(command) => with_api(&globals, "auth", async |api| auth::run(api, command, &mut out).await),
+        Command::Auth(command) => {
+            in_session(&globals, needs_repo, "auth", async |api| auth::run(api, command, &mut out).await)
+        }
         Command::Repo(command) => repo::run(&globals, &command, &mut out),
-        Command::Cid(command) => with_api(&globals, "cid", async |api| cid::run(api, command, &mut out).await),
-        Command::Refs(args) => with_api(&globals, "refs", async |api| cid::refs(api, &args, &mut out).await),
+        Command::Cid(command) => {
+            in_session(&globals, needs_repo, "cid", async |api| cid::run(api, command, &mut out).await)
+        }
+        Command::Refs(args) => {
+            in_session(&globals, needs_repo, "refs", async |api| cid::refs(api, &args, &mut out).await)
+        }
         Command::Swarm(command) => {
-            with_api(&globals, "swarm", async |api| network::swarm(api, command, &mut out).await)
+            in_session(&globals, needs_repo, "swarm", async |api| network::swarm(api, command, &mut out).await)
         }
-        Command::Ping(args) => with_api(&globals, "ping", async |api| network::ping(api, &args, &mut out).await),
+        Command::Ping(args) => {
+            in_session(&globals, needs_repo, "ping", async |api| network::ping(api, &args, &mut out).await)
+        }
         Command::Stats(command) => {
-            with_api(&globals, "stats", async |api| network::stats(api, command, &mut out).await)
+            in_session(&globals, needs_repo, "stats", async |api| network::stats(api, command, &mut out).await)
         }
-        Command::Migrate(command @ MigrateCommand::Export(_)) => {
-            with_repo(&globals, "migrate", async |api| migrate::run(api, &globals, command, &mut out).await)
+        Command::Migrate(command) => in_session(&globals, needs_repo, "migrate", async |api| {
+            migrate::run(api, &globals, command, &mut out).await
+        }),
+        Command::Block(command) => {
+            in_session(&globals, needs_repo, "block", async |api| block::run(api, command, &mut out).await)
         }
-        Command::Migrate(command) => {
-            with_api(&globals, "migrate", async |api| migrate::run(api, &globals, command, &mut out).await)
+        Command::Dag(command) => {
+            in_session(&globals, needs_repo, "dag", async |api| dag::run(api, command, &mut out).await)
         }
-        Command::Block(command) => with_api(&globals, "block", async |api| block::run(api, command, &mut out).await),
-        Command::Dag(command) => with_api(&globals, "dag", async |api| dag::run(api, command, &mut out).await),
     }
 }
 
 /// Runs a command against the daemon, or against the repo itself if no daemon is running. Always releases the repo,
-/// even if the command fails.
-fn with_api(globals: &Globals, command: &str, run: impl AsyncFnOnce(&Api) -> Result<()>) -> Result<()> {
-    in_session(&Session::open_for_daemon(globals)?, command, run)
-}
-
-/// Like [`with_api`], for a command that only looks at an existing repo. Others create it.
-fn with_repo(globals: &Globals, command: &str, run: impl AsyncFnOnce(&Api) -> Result<()>) -> Result<()> {
+/// even if the command fails. If the command `needs_repo`, no repo is created.
+fn in_session(
+    globals: &Globals,
+    needs_repo: bool,
+    command: &str,
+    run: impl AsyncFnOnce(&Api) -> Result<()>,
+) -> Result<()> {
     let session = Session::open_for_daemon(globals)?;
-    session.require_repo()?;
-    in_session(&session, command, run)
-}
-
-fn in_session(session: &Session, command: &str, run: impl AsyncFnOnce(&Api) -> Result<()>) -> Result<()> {
+    if needs_repo {
+        session.require_repo_or_configuration()?;
+    }
     session.start_quiet_log()?;
     runtime::run(&session.config.server, async {
         let api = session.connect(command).await?;

@@ -191,6 +191,15 @@ impl Session {
         Ok(())
     }
 
+    /// Like [`Self::require_repo`], but a directory with a configuration is enough. It is no mistake, and the command
+    /// may retrieve what it reads.
+    pub(crate) fn require_repo_or_configuration(&self) -> Result<()> {
+        match self.repo.join("config.toml").exists() {
+            true => self.check_is_no_backup(),
+            false => self.require_repo(),
+        }
+    }
+
     /// Looks for the daemon given by the flags or running on the repo, and waits for one that is busy.
     pub(crate) async fn find_daemon(&self) -> Result<Result<Api, Unserved>> {
         self.probe(BUSY_TIMEOUT).await

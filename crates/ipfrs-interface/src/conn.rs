@@ -2,6 +2,7 @@
 //! Requests without a cached response are served by [hyper](crate::conn::hyper).
 
 mod busy_poll;
+pub(crate) mod connection_permits;
 mod corked_body;
 mod date;
 mod deadlines;
@@ -37,11 +38,12 @@ use ipfrs_stream::Socket;
 use prometheus::IntGauge;
 use tokio::io::AsyncWrite;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 use crate::ServerConfig;
+use crate::conn::connection_permits::ConnectionPermits;
 use crate::conn::deadlines::{Deadlines, Drain};
 use crate::conn::fast_path::{IdleConnection, Wakeup};
 use crate::conn::front_end::FrontEnd;
@@ -58,7 +60,7 @@ pub(crate) struct Connections {
     protocols: Protocols,
     node: Node,
     active: IntGauge,
-    connection_permits: Arc<Semaphore>,
+    connection_permits: ConnectionPermits,
     tracker: TaskTracker,
     drain: Drain,
     max_request: Duration,
@@ -88,8 +90,14 @@ impl Drop for Open {
 }
 
 impl Connections {
-    /// `max_request` is the maximum duration of a request.
-    pub(crate) fn new(config: &ServerConfig, max_request: Duration, node: Node, active: IntGauge) -> Arc<Self> {
+    /// `max_request` is the maximum duration of a request. With `has_api`, the API listener has connections of its own.
+    pub(crate) fn new(
+        config: &ServerConfig,
+        has_api: bool,
+        max_request: Duration,
+        node: Node,
+        active: IntGauge,
+    ) -> Arc<Self> {
         Arc::new(Self {
             protocols: Protocols::new(config, max_request, node.clone()),
             idle: Arc::new(fast_path::Settings {
@@ -101,7 +109,7 @@ impl Connections {
             }),
             node,
             active,
-            connection_permits: Arc::new(Semaphore::new(config.max_connections)),
+            connection_permits: ConnectionPermits::new(config.max_connections, has_api),
             tracker: TaskTracker::new(),
             drain: Drain::default(),
             max_request,
@@ -111,15 +119,21 @@ impl Connections {
     }
 
     /// Accepts connections from `listener` for as long as this future is polled. `front_end` handles their requests.
-    /// With `tls`, connections may be encrypted.
-    pub(crate) async fn accept<F: FrontEnd>(self: Arc<Self>, listener: TcpListener, front_end: F, tls: Option<Tls>) {
+    /// With `tls`, connections may be encrypted. `is_api` is set for the API listener.
+    pub(crate) async fn accept<F: FrontEnd>(
+        self: Arc<Self>,
+        listener: TcpListener,
+        front_end: F,
+        tls: Option<Tls>,
+        is_api: bool,
+    ) {
         let mut is_failing = false;
         loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
                     is_failing = false;
                     // The permit is acquired after accepting, so that a listener without connections holds none.
-                    let Ok(permit) = Arc::clone(&self.connection_permits).acquire_owned().await else { return };
+                    let Some(permit) = self.connection_permits.take(is_api).await else { return };
                     self.spawn(stream, peer.ip(), permit, front_end.clone(), tls.clone());
                 }
                 // The client closed the connection before it was accepted.

@@ -289,7 +289,7 @@ impl Node {
                 }
             }
         }
-        if mode == PutMode::Atomic && !errors.is_empty() {
+        if mode.is_atomic() && !errors.is_empty() {
             return Ok(BatchPutOutcome { status: TransactionStatus::RolledBack, stored: Vec::new(), errors });
         }
         let parts: Vec<_> = blocks.iter().map(|(index, block)| (*index, *block.cid(), block.data().len())).collect();

@@ -131,6 +131,11 @@ impl Fetched {
         }
     }
 
+    /// Returns the limit of the store in bytes (`store.max_bytes`); 0 for none.
+    pub(crate) fn max_bytes(&self) -> u64 {
+        self.max_bytes
+    }
+
     /// Whether fetched blocks are evicted (`store.max_bytes`).
     pub(crate) fn evicts(&self) -> bool {
         self.max_bytes > 0

@@ -30,6 +30,7 @@ mod peers;
 mod pin_requests;
 mod pins;
 pub mod private_file;
+mod problems;
 mod readiness;
 mod refusals;
 #[cfg(feature = "pinning")]
@@ -49,7 +50,7 @@ pub use content::{
 };
 pub use dag::{
     DagExport, DagImport, DagImportOptions, DagLink, DagPath, DagSize, DagStats, DifferenceKind, ImportedDags,
-    LinkChange, LinkDifference, LinkWalkOptions, PatchOptions, PutNode,
+    LinkChange, LinkDifference, LinkWalkOptions, PatchOptions, PutNode, block_links,
 };
 pub use denylist::{DenylistReport, check_denylists, inspect_denylist};
 pub use events::{Delivered, EncodedEvents, Event, EventBatch, EventData, EventWatch, GcPhase, Topic};
@@ -80,6 +81,7 @@ pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
 pub use ipfrs_tensor::{
     Catalogue, Dtype, FileFormat, Order, Slice, Summary, TensorFormat, TensorInfo, safetensors_head,
 };
+pub use ipfrs_unixfs::dag_pb::PbLink;
 /// How [`Node::add_path`] walks over a local tree.
 pub use ipfrs_unixfs::local_tree::{IgnoreRules, WalkOptions, size_of_tree};
 pub use ipfrs_unixfs::{

@@ -65,6 +65,8 @@ pub(crate) struct Metrics {
     pub store_disk_bytes: IntGauge,
     /// Number of times that bytes of a pack turned out to be missing.
     pub store_faults: IntCounter,
+    /// Losses of blocks that the operator has not acknowledged.
+    pub store_losses: IntGauge,
     /// Pins, direct and recursive.
     pub pins: IntGauge,
     /// Requests of the pinning service API, by their state.
@@ -145,6 +147,7 @@ impl Metrics {
             store_blocks: r.gauge("ipfrs_store_blocks", "Blocks in the store")?,
             store_disk_bytes: r.gauge("ipfrs_store_disk_bytes", "Disk space of the store, in bytes")?,
             store_faults: r.counter("ipfrs_store_faults_total", "Detected losses of pack bytes")?,
+            store_losses: r.gauge("ipfrs_store_losses", "Losses of blocks in the file lost-blocks")?,
             pins: r.gauge("ipfrs_pins", "Pins, direct and recursive")?,
             collections: CollectionMetrics::register(r)?,
             fetched: r.fetched()?,

@@ -7,21 +7,25 @@
 mod appended;
 mod change;
 mod config;
+mod copy;
 mod directory;
 mod files_state;
 mod path;
 mod path_locks;
 mod read;
 mod root_file;
+mod root_notes;
 mod settings;
 mod tree;
 mod unstored;
+mod unstored_view;
 mod write;
 
 pub(crate) use appended::AppendedFile;
+pub use change::MutableAttribute;
 pub(crate) use change::now;
-pub use change::{CopySource, MutableAttribute};
 pub use config::MutableFilesConfig;
+pub use copy::CopySource;
 pub(crate) use files_state::MutableFiles;
 pub use path::MutablePath;
 pub use read::{MutableEntry, MutableListing};

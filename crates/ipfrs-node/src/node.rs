@@ -193,6 +193,12 @@ impl Node {
         &self.inner.repo
     }
 
+    /// Returns the limit of the store in bytes (`store.max_bytes`); 0 for none, and if the store cannot be written.
+    #[must_use]
+    pub fn store_limit(&self) -> u64 {
+        self.inner.fetched.as_ref().map_or(0, |fetched| fetched.max_bytes())
+    }
+
     /// Returns the space on the disk of the repo.
     ///
     /// # Errors
@@ -324,6 +330,7 @@ impl Node {
         let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         metrics.store_blocks.set(gauge(stats.blocks));
         metrics.store_disk_bytes.set(gauge(stats.disk_bytes));
+        metrics.store_losses.set(gauge(self.losses().await.unwrap_or_default().len() as u64));
         metrics.pins.set(gauge(self.inner.pins.count().await?));
         #[cfg(feature = "pinning")]
         for (state, count) in self.inner.pin_requests.counts() {

@@ -168,6 +168,7 @@ impl NodeBuilder {
         let opened = tokio::task::spawn_blocking(move || self.open_files(has_blocks, fetched));
         let opened = opened.await.map_err(|e| Error::internal("opening the repo failed").with_source(e))??;
         let node = opened.into_node(config, metrics, denylists, registry).await?;
+        node.check_root_notes().await?;
         if !node.inner.read_only {
             node.recover_ingested().await?;
         }

@@ -29,7 +29,7 @@ pub use filestore::{FileState, Filestore, Reference, ReferenceOrder};
 pub use mapping::{MappedSlice, Mappings, Sending};
 pub use memory::MemoryStore;
 pub use pack::{LinkedPack, MIN_ALIGNED_BYTES, PackOptions, PackStore, lock_holder};
-pub use pins::{MAX_PIN_NAME_BYTES, Pin, PinMode, Pins};
+pub use pins::{MAX_PIN_NAME_BYTES, Pin, PinMode, Pins, RootNote};
 pub use store::{
     Admission, BlockStore, BlockStoreExt, CompactOptions, Compacted, DamagedPack, Disk, PutMode, RESERVED_CODEC,
     Reserve, Scrubbed, Spared, Stats, Stored, admit, refuse_all,

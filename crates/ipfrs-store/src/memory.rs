@@ -98,7 +98,7 @@ impl BlockStore for MemoryStore {
 
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
         let admissions: Vec<_> = blocks.iter().map(store::admit).collect();
-        if mode == PutMode::Atomic && admissions.iter().any(Result::is_err) {
+        if mode.is_atomic() && admissions.iter().any(Result::is_err) {
             return store::refuse_all(admissions);
         }
         let mut contents = self.contents.write();

@@ -30,6 +30,7 @@ mod group;
 pub(crate) mod index;
 mod link;
 mod lock;
+mod losses;
 mod needed;
 mod options;
 mod pack_store;

@@ -70,6 +70,16 @@ impl Pin {
     }
 }
 
+/// A note about the root of the mutable files, which is in another file. It is kept with the pins, because gc needs
+/// both, and loses blocks if either is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RootNote {
+    /// The file with the root exists.
+    Used,
+    /// It was missing when the mutable files were used again.
+    Lost,
+}
+
 /// The pins of a store, in `pins.redb` beside its packs. Clones share the pins.
 ///
 /// An acknowledged change is on the disk, regardless of the durability of the blocks. Changes of several callers
@@ -255,6 +265,22 @@ impl Pins {
     /// If the pins cannot be written.
     pub async fn accept_loss(&self) -> Result<()> {
         self.read(Table::accept_loss).await
+    }
+
+    /// Returns whether there is a note about the root of the mutable files.
+    ///
+    /// # Errors
+    /// If the pins cannot be read.
+    pub async fn has_root_note(&self, note: RootNote) -> Result<bool> {
+        self.read(move |table| table.has_root_note(note)).await
+    }
+
+    /// Sets or removes a note about the root of the mutable files, and returns once the change is durable.
+    ///
+    /// # Errors
+    /// If the pins cannot be written.
+    pub async fn set_root_note(&self, note: RootNote, is_set: bool) -> Result<()> {
+        self.read(move |table| table.set_root_note(note, is_set)).await
     }
 
     /// Runs `meanwhile` while no pin is added or removed, and writes the pins of that moment to `pins.redb` in

@@ -39,6 +39,20 @@ pub enum PutMode {
     Atomic,
     /// Every block that can be stored is stored.
     BestEffort,
+    /// As [`Self::Atomic`], and the blocks may use 16 MiB that other puts leave free. For a few blocks that must be
+    /// stored before space can be freed. What [`BlockStore::compact`] needs stays free.
+    Reserved,
+}
+
+impl PutMode {
+    /// Returns whether all blocks are stored, or none.
+    #[must_use]
+    pub fn is_atomic(self) -> bool {
+        match self {
+            Self::Atomic | Self::Reserved => true,
+            Self::BestEffort => false,
+        }
+    }
 }
 
 /// Result of storing a block.
@@ -103,7 +117,8 @@ pub(crate) fn no_room(dir: &Path, free: u64, kept: u64, needed: u64) -> Error {
 }
 
 /// Disk space that puts leave free: the space that [`BlockStore::compact`] needs to copy all blocks that may be alive
-/// in one pack, at least 16 MiB. A store that has filled its disk can therefore still be compacted.
+/// in one pack, at least 16 MiB, and 16 MiB for [`PutMode::Reserved`]. A store that has filled its disk can therefore
+/// still be compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reserve {
     /// Length of the longest pack, in bytes.
@@ -236,7 +251,7 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
     }
 
     /// Stores blocks and returns once they are durable. Returns one outcome per block, in order. With
-    /// [`PutMode::Atomic`], either all outcomes are `Ok` or all are `Err`.
+    /// a mode that [is atomic](PutMode::is_atomic), either all outcomes are `Ok` or all are `Err`.
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>>;
 
     /// Returns for each CID the size of its block in bytes, or `None` if the store does not have it.

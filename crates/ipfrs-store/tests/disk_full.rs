@@ -223,6 +223,35 @@ fn full_disk_gets_back_the_small_shares_of_its_packs() {
 }
 
 #[tokio::test]
+async fn child_that_uses_the_space_for_removals() {
+    let Some(dir) = child_dir() else { return };
+    let store = PackStore::open(&dir, PackOptions::default()).unwrap();
+    let (mut stored, refused) = fill(&store, |_| vec![random_block(1_000_000)]).await;
+    let mut reserved_bytes = 0;
+    let mut next = refused;
+    while store.put_many(next.clone(), PutMode::Reserved).await.iter().all(Result::is_ok) {
+        reserved_bytes += 1_000_000;
+        stored.extend(std::mem::replace(&mut next, vec![random_block(1_000_000)]));
+    }
+    assert!((12_000_000..20_000_000).contains(&reserved_bytes), "{reserved_bytes} bytes were reserved");
+    // Every pack has one dead block, and stays nearly as long as the space for its copy.
+    let (gone, kept): (Vec<_>, Vec<_>) = (0..stored.len()).partition(|number| number.is_multiple_of(10));
+    let [gone, kept] = [gone, kept].map(|numbers| numbers.into_iter().map(|n| stored[n].clone()).collect::<Vec<_>>());
+    store.delete_many(&cids(&gone)).await.unwrap();
+    store.compact(CompactOptions::from_share(0.0)).await.unwrap();
+    assert_eq!(store.stats().await.unwrap().dead_bytes, 0);
+    assert_holds(&store, &kept).await;
+    assert_lacks(&store, &gone).await;
+    store.close().await.unwrap();
+    println!("reached the end");
+}
+
+#[test]
+fn reserved_puts_leave_what_compactions_need() {
+    assert_passes_on_small_disk("disk_full::child_that_uses_the_space_for_removals", 100);
+}
+
+#[tokio::test]
 async fn child_whose_packs_do_not_all_fit() {
     let Some(dir) = child_dir() else { return };
     let store = PackStore::open(&dir, PackOptions::default()).unwrap();

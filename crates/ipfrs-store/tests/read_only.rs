@@ -11,7 +11,7 @@ use ipfrs_store::{BlockStore, BlockStoreExt, CompactOptions, PackOptions, PackSt
 
 use crate::fixture::{assert_holds, assert_lacks, cids, listed, open_small, put_all, random_block, random_blocks};
 
-fn open_read_only(dir: &Path) -> ipfrs_core::Result<PackStore> {
+pub(crate) fn open_read_only(dir: &Path) -> ipfrs_core::Result<PackStore> {
     PackStore::open(dir, PackOptions { read_only: true, ..PackOptions::default() })
 }
 

@@ -11,9 +11,10 @@ use ipfrs_store::{BlockStore, PackOptions, PackStore, Stored};
 use rand::Rng;
 
 use crate::fixture::{
-    assert_holds, assert_lacks, child_dir, cids, index_files, listed, make_unreadable, numbered, open_small, put_all,
-    random_block, random_blocks, small_packs, sorted, spawn_child,
+    assert_holds, assert_lacks, block, child_dir, cids, index_files, listed, make_unreadable, numbered, open_small,
+    put_all, random_block, random_blocks, small_packs, sorted, spawn_child,
 };
+use crate::read_only::open_read_only;
 
 /// Length of the prefix of a raw sha2-256 block of up to 16 KiB, in bytes: a varint of 2 and a CID of 36.
 const PREFIX: u64 = 38;
@@ -223,6 +224,85 @@ async fn incomplete_write_at_pack_end_is_removed() {
     }
 }
 
+/// Returns a block whose data are blocks as they are in a pack.
+fn block_of_sections() -> Block {
+    let sections = random_blocks(1_000, 1_000).into_iter().flat_map(|inner| {
+        let cid = inner.cid().to_bytes();
+        let length = cid.len() + inner.data().len();
+        [vec![length as u8 | 0x80, (length >> 7) as u8], cid, inner.data().to_vec()].concat()
+    });
+    block(sections.collect::<Vec<_>>())
+}
+
+#[tokio::test]
+async fn incomplete_write_of_block_with_blocks_is_removed() {
+    let (kept, torn) = (random_block(9_000), block_of_sections());
+    let hurts: [fn(&Path, u64); 2] = [
+        |pack, at| OpenOptions::new().write(true).open(pack).unwrap().set_len(at + 500_000).unwrap(),
+        |pack, at| overwrite(pack, at + PREFIX + 1, &[0; 4_096]),
+    ];
+    for (hurt, has_index) in hurts.into_iter().flat_map(|hurt| [(hurt, true), (hurt, false)]) {
+        let (dir, saved) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(saved.path().join("index")).unwrap();
+        let put = async |block: &Block| {
+            let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+            put_all(&store, std::slice::from_ref(block)).await;
+            store.close().await.unwrap();
+        };
+        put(&kept).await;
+        copy_index(dir.path(), saved.path());
+        let pack = newest(dir.path());
+        put(&torn).await;
+        // Padding precedes the large block.
+        let start = len(&pack) - PREFIX - 1 - torn.data().len() as u64;
+        hurt(&pack, start);
+        if has_index {
+            copy_index(saved.path(), dir.path())
+        } else {
+            lose_index(dir.path())
+        };
+        for is_read_only in [true, false] {
+            let store = PackStore::open(dir.path(), PackOptions { read_only: is_read_only, ..PackOptions::default() });
+            let store = store.unwrap();
+            assert_eq!(store.losses().unwrap(), Vec::<String>::new(), "has an index: {has_index}");
+            assert_eq!(store.stats().await.unwrap().blocks, 1);
+            assert_holds(&store, std::slice::from_ref(&kept)).await;
+            store.close().await.unwrap();
+        }
+        assert_eq!(len(&pack), start);
+    }
+}
+
+#[tokio::test]
+async fn too_large_length_in_newest_pack_loses_no_other_block() {
+    for has_index in [false, true] {
+        let (dir, saved) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(saved.path().join("index")).unwrap();
+        let blocks: Vec<_> = (0..5).map(|_| random_block(100_000)).collect();
+        for part in [&blocks[..1], &blocks[1..]] {
+            if dir.path().join("index").exists() {
+                copy_index(dir.path(), saved.path());
+            }
+            let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+            put_all(&store, part).await;
+            store.close().await.unwrap();
+        }
+        // The last of the three bytes of the length of the third block, which then seems to end behind the pack.
+        let pack = newest(dir.path());
+        overwrite(&pack, len(&pack) - (PREFIX + 1 + 100_000) * 3 + 2, &[0x7f]);
+        if has_index {
+            copy_index(saved.path(), dir.path())
+        } else {
+            lose_index(dir.path())
+        };
+        let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+        assert_holds(&store, &[&blocks[..2], &blocks[3..]].concat()).await;
+        // Only a lost index may have covered the third block.
+        assert_eq!(store.losses().unwrap().is_empty(), has_index);
+        store.close().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn garbage_after_the_end_is_cut_off() {
     let dir = tempfile::tempdir().unwrap();
@@ -273,8 +353,13 @@ async fn a_damaged_length_loses_no_other_block() {
         let before = len(&first);
         overwrite(&first, 18 + (PREFIX + 8_000) * 2, &[0xff]);
         lose_index(dir.path());
+        let reader = open_read_only(dir.path()).unwrap();
+        let found = reader.losses().unwrap();
+        assert!(!found.is_empty());
+        reader.close().await.unwrap();
         for _ in 0..2 {
             let store = PackStore::open(dir.path(), options.clone()).unwrap();
+            assert_eq!(store.losses().unwrap(), found);
             assert_lacks(&store, &blocks[2..3]).await;
             assert_holds(&store, &[&blocks[1..2], &blocks[3..]].concat()).await;
             assert_eq!(len(&first), before, "nothing is cut off");

@@ -1,5 +1,6 @@
 //! `doctor`: checks what a daemon needs, and prints what mends each finding.
 
+mod access;
 mod checks;
 
 use anyhow::{Result, bail};
@@ -71,7 +72,7 @@ pub(super) fn run(globals: &Globals, out: &mut Output) -> Result<()> {
     let is_running = daemon.is_some();
     findings.extend(daemon);
     findings.extend(content);
-    findings.push(checks::permissions(&repo, config.store.read_only));
+    findings.push(access::permissions(&repo, config.store.read_only));
     findings.push(checks::private_keys(globals, &repo, &config));
     findings.push(checks::disk(&repo, &config));
     findings.push(checks::clock(&repo, &config));

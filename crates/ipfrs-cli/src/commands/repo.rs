@@ -8,7 +8,7 @@ use indicatif::HumanBytes;
 use ipfrs_rpc::client::Request;
 use ipfrs_rpc::types::{GcLine, RemovedKey, RepoStat, RepoVersion, VerifyLine};
 
-use super::{with_api, with_repo};
+use super::in_session;
 use crate::api::Api;
 use crate::args::{Globals, RepoCommand, RepoGcArgs, RepoStatArgs, RepoVerifyArgs};
 use crate::output::{Output, printable};
@@ -18,10 +18,12 @@ pub(super) fn run(globals: &Globals, command: &RepoCommand, out: &mut Output) ->
     match command {
         RepoCommand::Backup(args) => backup::run(globals, args, out),
         RepoCommand::Restore(args) => restore::run(globals, args, out),
-        RepoCommand::Gc(args) => with_repo(globals, "repo", async |api| gc(api, args, out).await),
-        RepoCommand::Stat(args) => with_repo(globals, "repo", async |api| stat(api, args, out).await),
-        RepoCommand::Verify(args) => with_repo(globals, "repo", async |api| verify(api, args, out).await),
-        RepoCommand::Version { quiet } => with_api(globals, "repo", async |api| version(api, *quiet, out).await),
+        RepoCommand::Gc(args) => in_session(globals, true, "repo", async |api| gc(api, args, out).await),
+        RepoCommand::Stat(args) => in_session(globals, true, "repo", async |api| stat(api, args, out).await),
+        RepoCommand::Verify(args) => in_session(globals, true, "repo", async |api| verify(api, args, out).await),
+        RepoCommand::Version { quiet } => {
+            in_session(globals, true, "repo", async |api| version(api, *quiet, out).await)
+        }
     }
 }
 

@@ -88,6 +88,11 @@ fn changes_are_audited_and_tokens_are_never_logged() {
     let refused = daemon.wait_for_log("\"audit\"");
     assert!(refused.contains("POST /api/v0/pin/rm") && refused.contains("forbidden"), "{refused}");
     assert!(refused.contains(&format!("key:{id}")), "{refused}");
+    // No argument is hidden behind a long one, nor in the body.
+    let long = format!("/{}", "x".repeat(2_000));
+    as_writer(&["files", "rm", &long, "/victim"]);
+    let removal = daemon.wait_for_log("\"audit\"");
+    assert!(removal.contains("…(2001 bytes)…") && removal.contains(" /victim"), "{removal}");
     daemon.signal(Signal::TERM);
     let (code, log) = daemon.wait();
     assert_eq!(code, Some(0));

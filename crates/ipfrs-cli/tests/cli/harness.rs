@@ -141,6 +141,8 @@ pub(crate) fn in_shell(script: &str, command: &Command) -> Command {
 pub(crate) struct Daemon {
     child: Child,
     pub(crate) urls: Vec<String>,
+    /// URL of the API listener, if there is one.
+    api: Option<String>,
     _stdout: BufReader<ChildStdout>,
     log: BufReader<std::process::ChildStderr>,
 }
@@ -150,7 +152,7 @@ impl Daemon {
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut urls = Vec::new();
+        let (mut urls, mut api) = (Vec::new(), None);
         loop {
             let mut line = String::new();
             if stdout.read_line(&mut line).unwrap() == 0 {
@@ -161,11 +163,12 @@ impl Daemon {
             }
             match line.trim_end().split_once(": ") {
                 Some(("Gateway", url)) => urls.push(url.to_owned()),
+                Some(("API", url)) => api = Some(url.to_owned()),
                 None if line == "Ready\n" => break,
                 _ => {}
             }
         }
-        Self { child, urls, _stdout: stdout, log }
+        Self { child, urls, api, _stdout: stdout, log }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -174,6 +177,11 @@ impl Daemon {
 
     pub(crate) fn url(&self) -> &str {
         &self.urls[0]
+    }
+
+    /// Opens a connection to the API listener.
+    pub(crate) fn connect_to_api(&self) -> TcpStream {
+        TcpStream::connect(self.api.as_ref().unwrap().strip_prefix("http://").unwrap()).unwrap()
     }
 
     /// Opens a connection and sends `request` on it.

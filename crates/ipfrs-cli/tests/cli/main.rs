@@ -21,6 +21,7 @@ mod harness;
 mod help;
 mod hostile;
 mod logs_and_traces;
+mod losses;
 #[cfg(target_os = "linux")]
 mod memory_limit;
 mod migrate;

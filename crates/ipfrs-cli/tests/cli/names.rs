@@ -20,6 +20,8 @@ fn keys_and_names_work_with_and_without_daemon() {
     for with_daemon in [false, true] {
         let place = Place::new();
         let daemon = with_daemon.then(|| place.start(&[]));
+        place.write("file", b"makes a repo");
+        place.ok(&["add", "file"]);
         let own = place.ok(&["key", "list", "-l"]);
         let (own, name) = own.split_once(' ').unwrap();
         assert_eq!(name, "self");

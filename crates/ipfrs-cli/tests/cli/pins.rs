@@ -70,8 +70,28 @@ fn gc_removes_garbage_with_and_without_daemon() {
 #[test]
 fn commands_that_look_at_a_repo_do_not_create_one() {
     let place = Place::new();
-    for command in [&["repo", "stat"][..], &["repo", "verify"], &["repo", "gc"], &["pin", "ls"], &["pin", "verify"]] {
-        assert!(place.fails(command).contains("there is no repo in"), "{command:?}");
+    let cid = "bafkreifjjcie6lypi6ny7amxnfftagclbuxndqonfipmb64f2km2devei4";
+    let of_content = [&["cat"][..], &["get"], &["ls"], &["refs"], &["resolve"], &["block", "stat"], &["dag", "stat"]];
+    let of_content = of_content.map(|command| [command, &[cid]].concat());
+    let others = [
+        &["repo", "stat"][..],
+        &["repo", "verify"],
+        &["repo", "gc"],
+        &["repo", "version"],
+        &["pin", "ls"],
+        &["pin", "verify"],
+        &["files", "ls", "/"],
+        &["files", "read", "/a"],
+        &["swarm", "peers"],
+        &["stats", "repo"],
+        &["key", "list"],
+        &["name", "resolve", "example.org"],
+        &["auth", "key", "list"],
+        &["filestore", "ls"],
+        &["tensor", "ls", cid],
+    ];
+    for command in others.map(<[_]>::to_vec).into_iter().chain(of_content) {
+        assert!(place.fails(&command).contains("there is no repo in"), "{command:?}");
         assert!(!place.repo().exists(), "{command:?}");
     }
 }

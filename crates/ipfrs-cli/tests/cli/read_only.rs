@@ -85,7 +85,7 @@ fn read_only_repo_gets_no_identity_key() {
     assert!(snapshot(&place.repo()) == before);
     let none = read(&["cat", &id, "--repo", "none"]);
     let message = String::from_utf8(none.stderr).unwrap();
-    assert!(message.contains("there is no block store in none"), "{message}");
+    assert!(message.contains("there is no repo in none"), "{message}");
     assert!(!place.path("none").exists());
 }
 

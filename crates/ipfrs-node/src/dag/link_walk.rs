@@ -13,15 +13,13 @@ use ipfrs_stream::Part;
 use ipfrs_unixfs::{LinkName, link_names, links};
 use tokio::task::coop::consume_budget;
 
+use super::INLINE_DECODE_BYTES;
 use super::reachable::can_link;
 use crate::fingerprint::{ByItself, Fingerprints};
 use crate::{ContentPath, Node};
 
 /// Number of links whose blocks are looked up together.
 const LOOKUPS: usize = 1_024;
-
-/// Size up to which a block is decoded on the calling thread, in bytes.
-const INLINE_DECODE_BYTES: usize = 32 * 1024;
 
 /// Maximum memory of the links that are still to be followed, in bytes.
 const MAX_HELD_BYTES: usize = 160 * 1024 * 1024;

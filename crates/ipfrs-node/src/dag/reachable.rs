@@ -10,6 +10,7 @@ use ipfrs_store::BlockStore;
 use ipfrs_unixfs::{lenient_links, links};
 use tokio::task::coop::consume_budget;
 
+use super::INLINE_DECODE_BYTES;
 use crate::fingerprint::{ByItself, Fingerprints};
 use crate::gc::Protection;
 
@@ -21,10 +22,6 @@ const LEAVES: usize = 1_024;
 
 /// Total size of the nodes that are decoded together, in bytes.
 const DECODE_BYTES: usize = 4 * 1024 * 1024;
-
-/// Total size up to which nodes are decoded on the calling thread, in bytes. Decoding more would block a runtime
-/// worker.
-const INLINE_DECODE_BYTES: usize = 32 * 1024;
 
 /// Number of queued CIDs (some 600 kB) above which the walk continues depth first, one node at a time.
 const WIDE: usize = 16 * 1024;

@@ -69,7 +69,7 @@ impl BlockStore for Guarded {
         }) else {
             return self.store.put_many(blocks, mode).await;
         };
-        if mode == PutMode::Atomic {
+        if mode.is_atomic() {
             let rejection = |checked: Result<()>| checked.err().unwrap_or_else(|| Error::new(kind, message.clone()));
             return checked.into_iter().map(|checked| Err(rejection(checked))).collect();
         }

@@ -97,7 +97,7 @@ impl Fetched {
                 failed = outcome.as_ref().err().map(again).or(failed);
                 outcomes[*index] = outcome;
             }
-            if let Some(error) = failed.filter(|_| mode == PutMode::Atomic) {
+            if let Some(error) = failed.filter(|_| mode.is_atomic()) {
                 fail(&mut outcomes, mode, &stored, &error);
                 return outcomes;
             }
@@ -123,7 +123,7 @@ fn again(error: &Error) -> Error {
 /// Fails these blocks, or all of an atomic put.
 fn fail(outcomes: &mut [Result<Stored>], mode: PutMode, indices: &[usize], error: &Error) {
     let all: Vec<usize> = (0..outcomes.len()).collect();
-    for index in if mode == PutMode::Atomic { &all } else { indices } {
+    for index in if mode.is_atomic() { &all } else { indices } {
         if let Some(outcome) = outcomes.get_mut(*index).filter(|outcome| outcome.is_ok()) {
             *outcome = Err(again(error));
         }

@@ -107,9 +107,9 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if gc is already running, if running imports have written too much, or, without
-    /// `force`, if pins may be missing; [`ErrorKind::NotFound`] or another kind if a block below a pin is missing or
-    /// malformed. The error names the block and the pin. Nothing is deleted then, because the blocks below that block
-    /// are unknown.
+    /// `force`, if pins or the root of the mutable files may be missing; [`ErrorKind::NotFound`] or another kind if a
+    /// block below a pin is missing or malformed. The error names the block and the pin. Nothing is deleted then,
+    /// because the blocks below that block are unknown.
     pub async fn collect(&self, force: bool, events: Sender<GcEvent>) -> Result<GcReport> {
         self.check_writable()?;
         let already_running =
@@ -159,6 +159,9 @@ impl Node {
                  and run `repo gc --force`)",
             ));
         }
+        if !force {
+            self.check_root_is_not_lost().await?;
+        }
         self.inner.protection.renew_leases();
         let lease = self.inner.protection.lease_of_all();
         self.inner.protection.check()?;
@@ -175,6 +178,7 @@ impl Node {
         if are_lost {
             self.inner.pins.accept_loss().await?;
         }
+        self.accept_lost_root().await?;
         let mut collected = GcReport { kept, ..GcReport::default() };
         self.sweep(marks, lease, &mut collected, events).await?;
         self.report_gc(GcEvent::Compacting, events).await;
@@ -250,7 +254,7 @@ impl Node {
                 );
                 Error::new(e.kind(), message)
             };
-            reachable.start(&root);
+            reachable.start_in(self.store_below(&root), &root);
             while let Some(visits) = reachable.next().await.map_err(cannot)? {
                 for visit in visits {
                     match visit.found {

@@ -1,28 +1,16 @@
 //! Changes of the tree: directories, copies, moves, removals, attributes and flushes.
 
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
-use ipfrs_unixfs::{
-    AttributeChange, CidFormat, DirectoryEdit, FileEdit, Mtime, NewLink, Staging, decode_async, is_without_sizes,
-};
+use ipfrs_unixfs::{AttributeChange, CidFormat, DirectoryEdit, FileEdit, Mtime, NewLink, Staging};
 
 use super::directory::{Cached, link_of};
-use super::files_state::is_tree_codec;
+use super::files_state::Changed;
 use super::path::{MutablePath, directory_text, text};
 use super::settings::TreeSettings;
 use super::tree::{Target, Tree, does_not_exist, is_absent};
-use crate::{ContentPath, LinkName, Node};
-
-/// Source of a copy into the tree.
-#[derive(Debug, Clone)]
-pub enum CopySource {
-    /// Content at a path. Only its root block has to be available.
-    Content(ContentPath),
-    /// A mutable file or directory.
-    Mutable(MutablePath),
-}
+use crate::{LinkName, Node};
 
 /// Attribute of a mutable file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,64 +68,6 @@ impl Node {
         self.end_change(open.changed(flush)).await
     }
 
-    /// Copies content or a mutable file or directory to `to`, which must not exist. `to` with a slash at the end is a
-    /// directory, into which the source is copied under its last name. With `force`, an existing file is replaced.
-    ///
-    /// # Errors
-    /// If the source does not exist or is not UnixFS, or the target exists or has no directory above it.
-    pub async fn copy_into_tree(
-        &self,
-        from: &CopySource,
-        to: &MutablePath,
-        parents: bool,
-        force: bool,
-        flush: bool,
-    ) -> Result<()> {
-        self.check_writable()?;
-        let _lease = self.inner.protection.lease();
-        let source = self.copied_link(from).await.map_err(|e| {
-            let path = match from {
-                CopySource::Content(path) => path.to_string(),
-                CopySource::Mutable(path) => path.without_slash().to_string(),
-            };
-            failed("cp: cannot get node from path", &path, e)
-        })?;
-        let is_symlink = self.check_copied(&source).await?;
-        let to = match to.ends_with_slash() || to.names().is_empty() {
-            true => to.join(last_name(from))?,
-            false => to.clone(),
-        };
-        self.fetch_ways(&[to.names()]).await?;
-        let mut open = self.open_tree_to_change().await?;
-        let (tree, staging) = open.parts()?;
-        let shown = to.to_string();
-        let cannot_flush = |e: Error| failed("cp: cannot flush the created file", &shown, e);
-        let (above, name) = to.split();
-        let name = name.ok_or_else(|| Error::invalid("cannot create file with empty name"))?;
-        self.check_target(tree, staging, (above, name), parents, force, &shown).await?;
-        if flush && is_symlink {
-            return Err(cannot_flush(symlinks_unsupported()));
-        }
-        tree.count(flush)?;
-        if parents {
-            let format = self.inner.mutable_files.settings.format;
-            tree.make_directories(staging, above, format).await?;
-        }
-        let directory = tree.directory(staging, above).await?.ok_or_else(does_not_exist)?;
-        if force && directory.child(staging, name).await?.is_some() {
-            directory.unlink(staging, name).await?;
-        }
-        directory.add(staging, name, source).await?;
-        if flush {
-            flush_path(tree, staging, to.names()).await.map_err(cannot_flush)?;
-            tree.flush_directory(staging, above).await?;
-        }
-        tree.limit_cache(staging).await?;
-        let changed = open.changed(flush);
-        self.protect_in_tree(&source.cid).await?;
-        self.end_change(changed).await
-    }
-
     /// Puts an imported root into the tree, under its own `name` if `to` is a directory, and flushes it.
     ///
     /// # Errors
@@ -175,84 +105,6 @@ impl Node {
         tree.flush_directory(staging, above).await?;
         tree.limit_cache(staging).await?;
         self.end_change(open.changed(true)).await
-    }
-
-    /// Checks that a copy to `above` and `name` can succeed.
-    async fn check_target(
-        &self,
-        tree: &mut Tree,
-        staging: &Staging,
-        (above, name): (&[LinkName], &LinkName),
-        makes_parents: bool,
-        force: bool,
-        shown: &str,
-    ) -> Result<()> {
-        let cannot_put = |e: Error| failed("cp: cannot put node in path", shown, e);
-        if makes_parents {
-            tree.check_directories(staging, above).await?;
-            if !tree.exists(staging, above).await? {
-                return Ok(());
-            }
-        }
-        let directory = match tree.directory(staging, above).await {
-            Ok(Some(directory)) => directory,
-            Ok(None) if force => {
-                let message = format!("cp: cannot unlink existing file: not a directory: {}", directory_text(above));
-                return Err(Error::invalid(message));
-            }
-            Ok(None) => {
-                return Err(cannot_put(Error::invalid(format!("{} is not a directory", directory_text(above)))));
-            }
-            Err(e) if force && !is_absent(&e) => {
-                return Err(Error::new(e.kind(), format!("cp: cannot unlink existing file: {e}")));
-            }
-            Err(e) => return Err(cannot_put(e)),
-        };
-        match directory.child(staging, name).await.map_err(cannot_put)? {
-            None => Ok(()),
-            Some(Cached::File(_)) if force => Ok(()),
-            Some(Cached::Directory(_)) if force => {
-                Err(Error::invalid(format!("cp: cannot unlink existing file: not a file: {shown}")))
-            }
-            Some(_) => Err(cannot_put(Error::invalid("directory already has entry by that name"))),
-        }
-    }
-
-    /// Returns a link to the source of a copy.
-    async fn copied_link(&self, from: &CopySource) -> Result<NewLink> {
-        match from {
-            CopySource::Content(path) => {
-                let object = self.resolve(path.clone()).await?.whole()?;
-                if !is_tree_codec(&object.cid) {
-                    // The size is not used.
-                    return Ok(NewLink { cid: object.cid, tsize: 0 });
-                }
-                // Found again after the touch, so that a running gc spares it.
-                self.inner.protection.touch(std::iter::once(object.cid.hash()));
-                self.inner.protection.settled().await;
-                link_of(&object.cid, &object.block)
-            }
-            CopySource::Mutable(path) => {
-                self.fetch_ways(&[path.names()]).await?;
-                let mut open = self.open_tree().await?;
-                let (tree, staging) = open.parts()?;
-                tree.link(staging, path.names()).await
-            }
-        }
-    }
-
-    /// Checks that the source of a copy is UnixFS. Returns whether it is a symlink.
-    async fn check_copied(&self, source: &NewLink) -> Result<bool> {
-        const INVALID: &str = "cp: source must be a valid UnixFS (dag-pb or raw codec)";
-        if !is_tree_codec(&source.cid) {
-            return Err(Error::unsupported(INVALID));
-        }
-        let staging = Staging::new(Arc::new(self.tree_source()));
-        let block = staging.load(&source.cid).await?;
-        match decode_async(source.cid, block).await {
-            Err(error) if !is_without_sizes(&error) => Err(Error::new(error.kind(), format!("{INVALID}: {error}"))),
-            decoded => Ok(decoded.is_ok_and(|node| matches!(node, ipfrs_unixfs::Node::Symlink { .. }))),
-        }
     }
 
     /// Moves a file or directory. If the target is a directory, the source is moved into it; an existing file is
@@ -325,7 +177,7 @@ impl Node {
         let names = path.names();
         let Some((name, above)) = names.split_last() else { return Err(Error::invalid("cannot delete root")) };
         self.fetch_ways(&[if force { above } else { names }]).await?;
-        let mut open = self.open_tree_to_change().await?;
+        let mut open = self.open_tree().await?;
         let (tree, staging) = open.parts()?;
         let directory = match tree.directory(staging, above).await {
             Ok(Some(directory)) => directory,
@@ -350,7 +202,7 @@ impl Node {
         }
         tree.flush_directory(staging, above).await?;
         tree.limit_cache(staging).await?;
-        self.end_change(open.changed(true)).await
+        self.end_change(open.changed(true).with_reserve()).await
     }
 
     /// Changes an attribute of a file or directory, and flushes it.
@@ -417,6 +269,10 @@ impl Node {
     /// # Errors
     /// If the path does not exist, or the blocks cannot be stored.
     pub async fn flush_tree(&self, path: &MutablePath) -> Result<Cid> {
+        self.flush_and_end(path, |changed| changed).await
+    }
+
+    async fn flush_and_end(&self, path: &MutablePath, end: impl FnOnce(Changed) -> Changed) -> Result<Cid> {
         self.check_writable()?;
         self.fetch_ways(&[path.names()]).await?;
         let mut open = self.open_tree().await?;
@@ -424,7 +280,7 @@ impl Node {
         let link = flush_path(tree, staging, path.names()).await?;
         tree.count(true)?;
         let changed = if path.names().is_empty() { open.flushed() } else { open.changed(true) };
-        self.end_change(changed).await?;
+        self.end_change(end(changed)).await?;
         Ok(link.cid)
     }
 }
@@ -435,7 +291,7 @@ impl Node {
         if self.inner.read_only || !self.inner.mutable_files.has_unflushed().await {
             return Ok(());
         }
-        self.flush_tree(&MutablePath::parse("/")?).await.map(drop)
+        self.flush_and_end(&MutablePath::parse("/")?, Changed::with_reserve).await.map(drop)
     }
 }
 
@@ -455,20 +311,12 @@ pub(super) async fn flush_path(tree: &mut Tree, staging: &mut Staging, names: &[
     Ok(link)
 }
 
-fn symlinks_unsupported() -> Error {
+pub(super) fn symlinks_unsupported() -> Error {
     Error::unsupported("symlinks not yet supported")
 }
 
-/// Returns the last name of the source of a copy.
-fn last_name(from: &CopySource) -> LinkName {
-    match from {
-        CopySource::Content(path) => path.segments().last().cloned().unwrap_or_else(|| path.root().to_string().into()),
-        CopySource::Mutable(path) => path.last().cloned().unwrap_or_else(|| ".".into()),
-    }
-}
-
 /// Returns an error with the wording of Kubo before it.
-fn failed(what: &str, path: &str, error: Error) -> Error {
+pub(super) fn failed(what: &str, path: &str, error: Error) -> Error {
     let kind = match error.kind() {
         ErrorKind::Conflict => ErrorKind::InvalidInput,
         kind => kind,

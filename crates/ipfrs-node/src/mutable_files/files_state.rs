@@ -13,6 +13,7 @@ use tracing::Instrument;
 
 use super::path_locks::PathLocks;
 use super::root_file::{RootFile, SavedRoot};
+use super::root_notes::RootNotes;
 use super::settings::TreeSettings;
 use super::tree::Tree;
 use super::unstored::{MAX_UNSTORED_BYTES, TreeSource, Unstored};
@@ -29,6 +30,7 @@ pub(crate) struct MutableFiles {
     /// Root on the disk. Held while a root is written, and taken before the lock of the tree.
     durable: Mutex<DurableRoot>,
     pub(super) settings: TreeSettings,
+    pub(super) root_notes: RootNotes,
 }
 
 /// The tree with what is needed to undo its changes.
@@ -96,6 +98,7 @@ impl MutableFiles {
             locks: PathLocks::default(),
             durable: Mutex::new(DurableRoot { version: 0, root, file }),
             settings,
+            root_notes: RootNotes::default(),
         })
     }
 }
@@ -125,6 +128,11 @@ async fn is_complete(saved: &SavedRoot, store: &Arc<dyn BlockStore>) -> Result<b
 pub(crate) struct KeptRoot<'a>(MutexGuard<'a, DurableRoot>);
 
 impl KeptRoot<'_> {
+    /// Whether the root is kept in a file.
+    pub(super) fn has_file(&self) -> bool {
+        self.0.file.is_some()
+    }
+
     /// Returns the root; `None` if the mutable files were never used.
     pub(crate) fn root(&self) -> Option<Cid> {
         self.0.root
@@ -154,6 +162,15 @@ pub(super) struct Changed {
     undone: u64,
     /// Number of changes without a flush that become durable with it.
     flushed: Option<u64>,
+    /// Whether its flush may use the disk space that is reserved for removals.
+    takes_reserve: bool,
+}
+
+impl Changed {
+    /// Lets the flush use the disk space that is reserved for removals: the change frees space, or is the last one.
+    pub(super) fn with_reserve(self) -> Self {
+        Self { takes_reserve: true, ..self }
+    }
 }
 
 /// The tree while one operation uses it. New blocks become visible to other operations when it is dropped.
@@ -174,7 +191,7 @@ impl OpenTree<'_> {
     pub(super) fn changed(mut self, flushes: bool) -> Changed {
         self.guard.unflushed += u64::from(!flushes);
         let version = self.guard.tree.as_ref().map_or(0, |tree| tree.flushed().1);
-        Changed { flushes, version, undone: self.guard.undone, flushed: None }
+        Changed { flushes, version, undone: self.guard.undone, flushed: None, takes_reserve: false }
     }
 
     /// Like [`Self::changed`] after a flush of the whole tree.
@@ -222,7 +239,7 @@ impl Node {
     /// Also if earlier changes use too much memory because their blocks cannot be stored.
     pub(super) async fn open_tree_to_change(&self) -> Result<OpenTree<'_>> {
         if self.inner.mutable_files.unstored.bytes() > MAX_UNSTORED_BYTES {
-            self.store_tree().await?;
+            self.store_tree(PutMode::Atomic).await?;
         }
         self.open_tree().await
     }
@@ -244,6 +261,7 @@ impl Node {
                     break;
                 }
                 self.single_store().require(&missing).await?;
+                self.until_fetched_are_stored().await;
             }
         }
         Ok(())
@@ -275,8 +293,8 @@ impl Node {
         Arc::new(StoreSink(self.inner.served.clone()))
     }
 
-    /// Stores the blocks of the tree that are not stored yet.
-    pub(super) async fn store_tree(&self) -> Result<()> {
+    /// Stores the blocks of the tree that are not stored yet, in an atomic `mode`.
+    pub(super) async fn store_tree(&self, mode: PutMode) -> Result<()> {
         let unstored = &self.inner.mutable_files.unstored;
         let blocks = unstored.all();
         // The tree of a read-only repo cannot change, so its blocks are in the store.
@@ -284,11 +302,20 @@ impl Node {
             return Ok(());
         }
         let cids: Vec<_> = blocks.iter().map(|block| *block.cid()).collect();
-        for outcome in self.inner.store.put_many(blocks, PutMode::Atomic).await {
+        for outcome in self.inner.store.put_many(blocks, mode).await {
             outcome?;
         }
         unstored.remove(&cids);
         Ok(())
+    }
+
+    /// Stores the blocks of the tree that are not stored yet, except on a full disk: reads and gc also find them in
+    /// memory, by [`Self::store_below`].
+    pub(super) async fn store_tree_if_there_is_space(&self) -> Result<()> {
+        match self.store_tree(PutMode::Atomic).await {
+            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
+            stored => stored,
+        }
     }
 
     /// Ends an operation that has changed the tree: if it flushes, makes the flushed root durable, and otherwise only
@@ -299,7 +326,7 @@ impl Node {
     pub(super) async fn end_change(&self, changed: Changed) -> Result<()> {
         if !changed.flushes {
             let is_large = self.inner.mutable_files.unstored.bytes() > MAX_UNSTORED_BYTES;
-            return if is_large { self.store_tree().await } else { Ok(()) };
+            return if is_large { self.store_tree(PutMode::Atomic).await } else { Ok(()) };
         }
         let node = self.clone();
         // Completed even if the caller is cancelled, so that no write of the root outlives the lock.
@@ -322,7 +349,8 @@ impl Node {
             flushed
         };
         if durable.version < changed.version {
-            if let Err(error) = self.write_durably(root.cid, &durable).await {
+            let mode = if changed.takes_reserve { PutMode::Reserved } else { PutMode::Atomic };
+            if let Err(error) = self.write_durably(root.cid, &durable, mode).await {
                 self.undo_changes(&durable).await;
                 return Err(error);
             }
@@ -336,12 +364,13 @@ impl Node {
     }
 
     /// Writes the blocks that are not stored yet, and the root.
-    async fn write_durably(&self, root: Cid, durable: &DurableRoot) -> Result<()> {
-        let Some(file) = &durable.file else { return self.store_tree().await };
+    async fn write_durably(&self, root: Cid, durable: &DurableRoot, mode: PutMode) -> Result<()> {
+        let Some(file) = &durable.file else { return self.store_tree(mode).await };
+        self.note_lost_root().await?;
         let mut storing = self.inner.mutable_files.unstored.cids();
         let are_together = RootFile::can_list(&storing);
         if !are_together {
-            self.store_tree().await?;
+            self.store_tree(mode).await?;
             storing.clear();
         }
         let (writer, confirmed) = (Arc::clone(file), durable.root);
@@ -350,7 +379,7 @@ impl Node {
             writing.await.map_err(|e| Error::internal("a task that writes the root failed").with_source(e))?
         };
         if are_together {
-            let (stored, written) = tokio::join!(self.store_tree(), writing);
+            let (stored, written) = tokio::join!(self.store_tree(mode), writing);
             stored.and(written)?;
         } else {
             writing.await?;
@@ -358,6 +387,7 @@ impl Node {
         file.lock().confirm();
         let noting = Arc::clone(file);
         drop(spawn_blocking(move || noting.lock().note()));
+        self.note_used_root().await;
         Ok(())
     }
 
@@ -373,11 +403,11 @@ impl Node {
         }
     }
 
-    /// Returns the roots that gc keeps: the durable one, and that of the tree in memory, of which all blocks are
-    /// stored.
+    /// Returns the roots that gc keeps: the durable one, and that of the tree in memory. [`Self::store_below`] finds
+    /// all of their blocks.
     ///
     /// # Errors
-    /// If the blocks of the tree cannot be stored.
+    /// If the blocks of the tree cannot be stored, unless the disk is full.
     pub(crate) async fn mutable_roots(&self) -> Result<Vec<Cid>> {
         let files = &self.inner.mutable_files;
         // No root is written meanwhile, so the durable one is marked even if the next one cannot be written.
@@ -389,7 +419,7 @@ impl Node {
             files.unstored.extend(staging.take());
             roots.extend([tree.flushed().0.cid, current?.cid]);
         }
-        self.store_tree().await?;
+        self.store_tree_if_there_is_space().await?;
         Ok(roots)
     }
 
@@ -406,7 +436,8 @@ impl Node {
         let mut reachable = reachable.touching(self.inner.protection.clone());
         reachable.start(cid);
         while let Some(visits) = reachable.next().await? {
-            claims.add(visits.iter().filter(|visit| visit.found.is_ok()).map(|visit| visit.cid.hash()));
+            // A block that was not found may be one that is being stored.
+            claims.add(visits.iter().map(|visit| visit.cid.hash()));
         }
         claims.finish().await
     }

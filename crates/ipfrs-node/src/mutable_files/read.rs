@@ -6,7 +6,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::limits::MAX_DAG_BLOCKS;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
-use ipfrs_store::BlockStoreExt;
+use ipfrs_store::{BlockStore, BlockStoreExt};
 use ipfrs_unixfs::links;
 use tokio::task::spawn_blocking;
 
@@ -53,7 +53,8 @@ struct Level {
 }
 
 impl Node {
-    /// Returns the object at a path in the tree. All of its blocks that the tree created are stored.
+    /// Returns the object at a path in the tree. All of its blocks that the tree created are stored, unless the disk is
+    /// full. They are read from memory then.
     ///
     /// # Errors
     /// If the path does not exist.
@@ -64,10 +65,9 @@ impl Node {
             let (tree, staging) = open.parts()?;
             tree.link(staging, path.names()).await?.cid
         };
-        // The blocks below a block of the tree are stored before it or with it. What is stored can be read even if the
-        // disk is full.
+        // The blocks below a block of the tree are stored before it or with it.
         if self.inner.mutable_files.unstored.contains(&cid) {
-            self.store_tree().await?;
+            self.store_tree_if_there_is_space().await?;
         }
         self.resolve(ContentPath::from(cid)).await
     }
@@ -79,7 +79,8 @@ impl Node {
     /// [`ErrorKind::TooLarge`] for more than [`MAX_DAG_BLOCKS`] blocks; otherwise errors of the store.
     pub async fn local_size(&self, object: &Object) -> Result<(bool, u64)> {
         let mut sizes: HashMap<Cid, LocalSize> = HashMap::new();
-        let mut path = vec![self.open_level(object.cid).await?];
+        let store = self.store_below(&object.cid);
+        let mut path = vec![open_level(&*store, object.cid).await?];
         loop {
             let Some(level) = path.last_mut() else { return Err(Error::internal("a walk without a root")) };
             let Some(link) = level.links.next() else {
@@ -99,24 +100,8 @@ impl Node {
             if sizes.len() + path.len() > MAX_DAG_BLOCKS {
                 return Err(Error::too_large(format!("the DAG has more than {MAX_DAG_BLOCKS} blocks")));
             }
-            path.push(self.open_level(link).await?);
+            path.push(open_level(&*store, link).await?);
         }
-    }
-
-    /// Reads a block for [`Self::local_size`]. Only nodes are read; a leaf is looked up.
-    async fn open_level(&self, cid: Cid) -> Result<Level> {
-        let missing = |cid| Level { cid, links: Vec::new().into_iter(), size: LocalSize::default() };
-        if cid.codec() == codec::RAW {
-            let size = self.inner.store.size(&cid).await?;
-            let size = size.map_or(LocalSize::default(), |bytes| LocalSize { is_complete: true, bytes });
-            return Ok(Level { size, ..missing(cid) });
-        }
-        let Some(block) = self.inner.store.get(&cid).await? else { return Ok(missing(cid)) };
-        let size = LocalSize { is_complete: true, bytes: block.len() as u64 };
-        let links = spawn_blocking(move || links(&cid, &block)).await;
-        let links = links.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))??;
-        let links: Vec<_> = links.iter().collect();
-        Ok(Level { cid, links: links.into_iter(), size })
     }
 
     /// Returns a file in the tree for reading. Later writes do not change it.
@@ -171,4 +156,20 @@ impl Node {
         });
         Ok(MutableListing::Directory(entries.boxed()))
     }
+}
+
+/// Reads a block for [`Node::local_size`]. Only nodes are read; a leaf is looked up.
+async fn open_level(store: &dyn BlockStore, cid: Cid) -> Result<Level> {
+    let missing = |cid| Level { cid, links: Vec::new().into_iter(), size: LocalSize::default() };
+    if cid.codec() == codec::RAW {
+        let size = store.size(&cid).await?;
+        let size = size.map_or(LocalSize::default(), |bytes| LocalSize { is_complete: true, bytes });
+        return Ok(Level { size, ..missing(cid) });
+    }
+    let Some(block) = store.get(&cid).await? else { return Ok(missing(cid)) };
+    let size = LocalSize { is_complete: true, bytes: block.len() as u64 };
+    let links = spawn_blocking(move || links(&cid, &block)).await;
+    let links = links.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))??;
+    let links: Vec<_> = links.iter().collect();
+    Ok(Level { cid, links: links.into_iter(), size })
 }

@@ -68,7 +68,7 @@ impl Unstored {
         self.0.lock().blocks.contains_key(cid)
     }
 
-    fn get(&self, cid: &Cid) -> Option<Bytes> {
+    pub(super) fn get(&self, cid: &Cid) -> Option<Bytes> {
         self.0.lock().blocks.get(cid).cloned()
     }
 }

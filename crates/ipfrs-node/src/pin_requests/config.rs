@@ -15,7 +15,8 @@ pub struct PinningConfig {
     pub enabled: bool,
     /// Maximum number of requests. Of several callers, one has at most as many as are free for others.
     pub max_requests: usize,
-    /// Maximum number of requests for which content is retrieved at the same time.
+    /// Maximum number of requests for which content is retrieved at the same time. Of several callers, one has at most
+    /// as many as are free for others.
     pub max_concurrent: usize,
     /// Seconds after which a request fails whose content is not complete.
     pub timeout_seconds: u64,
@@ -23,7 +24,7 @@ pub struct PinningConfig {
 
 impl Default for PinningConfig {
     fn default() -> Self {
-        Self { enabled: true, max_requests: 10_000, max_concurrent: 4, timeout_seconds: 3_600 }
+        Self { enabled: true, max_requests: 10_000, max_concurrent: 8, timeout_seconds: 3_600 }
     }
 }
 

@@ -196,21 +196,25 @@ impl Queue {
         }
     }
 
-    /// Returns when the next attempt of a request that is queued is due.
-    pub(super) fn next_retry(&self) -> Option<Instant> {
-        self.retries.values().map(|(_, due)| *due).min()
+    /// Returns when the next attempt of a request that is queued is due, after `now`.
+    pub(super) fn next_retry(&self, now: Instant) -> Option<Instant> {
+        self.retries.values().map(|(_, due)| *due).filter(|due| *due > now).min()
     }
 
-    /// Returns the next request to work on: the oldest one of the owner with the fewest requests in work.
-    pub(super) fn start_next(&mut self, now: Instant) -> Option<Record> {
+    /// Returns the next request to work on in one of `places`: the oldest one of the owner with the fewest requests in
+    /// work. Of several owners, one has at most as many places as are free for others.
+    pub(super) fn start_next(&mut self, places: usize, now: Instant) -> Option<Record> {
         let mut working: HashMap<Option<&str>, usize> = HashMap::new();
         for record in self.by_time.values().filter(|record| record.status == PinState::Pinning) {
             *working.entry(record.owner.as_deref()).or_default() += 1;
         }
+        let of_owner = |record: &Record| working.get(&record.owner.as_deref()).copied().unwrap_or_default();
+        let free = places.saturating_sub(working.values().sum());
+        // Without authentication, there is one owner.
+        let has_place = |record: &&Record| if record.owner.is_some() { of_owner(record) < free } else { free > 0 };
         let is_due = |record: &&Record| self.retries.get(&record.created).is_none_or(|(_, due)| *due <= now);
         let queued = self.by_time.values().filter(|record| record.status == PinState::Queued).filter(is_due);
-        let next = queued
-            .min_by_key(|record| (working.get(&record.owner.as_deref()).copied().unwrap_or_default(), record.created));
+        let next = queued.filter(has_place).min_by_key(|record| (of_owner(record), record.created));
         let created = next?.created;
         // Until the attempt ends, none is due.
         if let Some((_, due)) = self.retries.get_mut(&created) {
@@ -229,6 +233,8 @@ mod tests {
     use ipfrs_rpc::types::RequestedPin;
 
     use super::*;
+
+    const PLACES: usize = 16;
 
     fn record(owner: &str, created: u64) -> Record {
         let cid = ipfrs_core::parse_cid("bafkqaaa").unwrap();
@@ -251,7 +257,8 @@ mod tests {
     #[test]
     fn owners_take_turns_and_share_the_room() {
         let mut queue = Queue::of((0..6).map(|time| record("a", time)).chain([record("b", 6)]).collect());
-        let order: Vec<_> = std::iter::from_fn(|| queue.start_next(Instant::now())).map(|record| record.id).collect();
+        let order: Vec<_> =
+            std::iter::from_fn(|| queue.start_next(PLACES, Instant::now())).map(|record| record.id).collect();
         assert_eq!(order, ["a-0", "b-6", "a-1", "a-2", "a-3", "a-4", "a-5"]);
         // Seven of 12 are taken, five are free.
         assert!(queue.check_room(Some("a"), 12, 0).is_err());
@@ -265,6 +272,17 @@ mod tests {
     }
 
     #[test]
+    fn one_owner_leaves_places_for_others() {
+        let mut queue = Queue::of((0..6).map(|time| record("a", time)).chain([record("b", 6)]).collect());
+        let mut start =
+            || std::iter::from_fn(|| queue.start_next(4, Instant::now())).map(|it| it.id).collect::<Vec<_>>();
+        assert_eq!(start(), ["a-0", "b-6", "a-1"]);
+        queue.insert(record("c", 7));
+        assert_eq!(queue.start_next(4, Instant::now()).unwrap().id, "c-7");
+        assert!(queue.start_next(4, Instant::now()).is_none());
+    }
+
+    #[test]
     fn requests_concern_their_content_and_what_they_replace() {
         let [own, replaced] = ["bafkqaaa", "bafkqaaik"].map(|text| ipfrs_core::parse_cid(text).unwrap());
         let mut queue = Queue::of(vec![Record {
@@ -272,7 +290,7 @@ mod tests {
             replaces: vec![MadePin { cid: replaced, direct: None }],
             ..record("a", 0)
         }]);
-        queue.start_next(Instant::now()).unwrap();
+        queue.start_next(PLACES, Instant::now()).unwrap();
         assert!(queue.concerns(&[own]) && queue.concerns(&[replaced]));
         let changed = queue.disown(&[replaced]);
         assert!(changed[0].made_pin && changed[0].replaces.is_empty() && changed[0].status == PinState::Pinning);
@@ -289,12 +307,12 @@ mod tests {
     #[test]
     fn content_is_handed_over_to_a_request_in_work() {
         let mut queue = Queue::of(vec![record("a", 0)]);
-        let started = queue.start_next(Instant::now()).unwrap();
+        let started = queue.start_next(PLACES, Instant::now()).unwrap();
         let pin = MadePin { cid: started.cid, direct: Some("before".to_owned()) };
         let heir = queue.hand_over(&pin).unwrap();
         assert_eq!(heir.direct.as_deref(), Some("before"));
         assert!(heir.made_pin && heir.status == PinState::Pinning);
-        assert!(queue.start_next(Instant::now()).is_none(), "it is not started twice");
+        assert!(queue.start_next(PLACES, Instant::now()).is_none(), "it is not started twice");
         queue.update(Record { status: PinState::Failed, ..heir });
         assert!(queue.hand_over(&pin).is_none());
     }

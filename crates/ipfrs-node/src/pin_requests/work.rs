@@ -25,11 +25,13 @@ impl Node {
             let mut running = JoinSet::new();
             loop {
                 let Some(inner) = node.upgrade() else { return };
+                let now = Instant::now();
                 while running.len() < max_concurrent {
-                    let Some(record) = inner.pin_requests.queue.lock().start_next(Instant::now()) else { break };
+                    let next = inner.pin_requests.queue.lock().start_next(max_concurrent, now);
+                    let Some(record) = next else { break };
                     running.spawn(Self { inner: Arc::clone(&inner) }.work_on(record));
                 }
-                let next = inner.pin_requests.queue.lock().next_retry().filter(|_| running.len() < max_concurrent);
+                let next = inner.pin_requests.queue.lock().next_retry(now).filter(|_| running.len() < max_concurrent);
                 drop(inner);
                 tokio::select! {
                     () = changed.notified() => {}

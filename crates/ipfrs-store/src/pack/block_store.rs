@@ -49,7 +49,7 @@ impl BlockStore for PackStore {
             return blocks.iter().map(|_| Err(again(&error))).collect();
         }
         let admissions: Vec<_> = blocks.iter().map(store::admit).collect();
-        if mode == PutMode::Atomic && admissions.iter().any(Result::is_err) {
+        if mode.is_atomic() && admissions.iter().any(Result::is_err) {
             return store::refuse_all(admissions);
         }
         let is_stored = |admission: &Result<Admission>| matches!(admission, Ok(Admission::Store));

@@ -17,6 +17,8 @@ use crate::{CompactOptions, Disk, Reserve};
 const LEAST_ROOM_TO_COMPACT: u32 = 12 * 1024 * 1024;
 /// Space that compactions leave free for deletions and for writing the index, in bytes.
 const KEEP_FREE_WHILE_COMPACTING: u64 = 4 * 1024 * 1024;
+/// Space that other puts leave free for [`PutMode::Reserved`](crate::PutMode::Reserved), in bytes.
+const KEEP_FREE_FOR_REMOVALS: u64 = 16 * 1024 * 1024;
 /// Number of full packs that a disk must be able to hold. Limits the length of packs on small disks.
 const PACKS_ON_A_DISK: u64 = 64;
 /// Name of the file that is written to check whether a disk that failed accepts writes again.
@@ -36,14 +38,19 @@ fn largest_pack(disk_bytes: u64, requested: u32) -> u32 {
 }
 
 impl Reserve {
-    /// Returns the number of bytes that must be free after another `bytes` of blocks were put: enough for the live
-    /// content of the longest pack at that point and for what compactions leave free. Returns 0 for engines without a
-    /// disk.
+    /// Returns the number of bytes that must be free after another `bytes` of blocks were put: enough for compactions
+    /// and for puts that free space. Returns 0 for engines without a disk.
     #[must_use]
     pub fn after(&self, bytes: u64) -> u64 {
-        if self.pack_bytes == 0 {
-            return 0;
+        match self.pack_bytes {
+            0 => 0,
+            _ => self.for_compactions(bytes) + KEEP_FREE_FOR_REMOVALS,
         }
+    }
+
+    /// Returns the number of bytes that compactions need after another `bytes` of blocks were put: enough for the live
+    /// content of the longest pack at that point and for what compactions leave free.
+    fn for_compactions(&self, bytes: u64) -> u64 {
         let grown = self.longest_pack.saturating_add(bytes).min(self.pack_bytes);
         self.longest_pack.max(grown).max(u64::from(LEAST_ROOM_TO_COMPACT)) + KEEP_FREE_WHILE_COMPACTING
     }
@@ -61,11 +68,17 @@ impl Shared {
     pub(super) fn check_free_space(&self, bytes: u64) -> Result<()> {
         // No pack is longer than its 32-bit offsets allow. If the disk has that much space, the actual lengths do not
         // matter.
-        let max_reserve = u64::from(u32::MAX) + KEEP_FREE_WHILE_COMPACTING;
+        let max_reserve = u64::from(u32::MAX) + KEEP_FREE_WHILE_COMPACTING + KEEP_FREE_FOR_REMOVALS;
         if self.check_free_above(bytes, max_reserve).is_ok() {
             return Ok(());
         }
         self.check_free_above(bytes, self.reserve().after(bytes))
+    }
+
+    /// Like [`check_free_space`](Self::check_free_space), for puts that may use the space for removals. They leave what
+    /// compactions need.
+    pub(super) fn check_space_for_removal(&self, bytes: u64) -> Result<()> {
+        self.check_free_above(bytes, self.reserve().for_compactions(bytes))
     }
 
     /// Like [`check_free_space`](Self::check_free_space), for the copies made by a compaction.
@@ -164,7 +177,12 @@ mod tests {
             (3 * GIB, MIB, 3 * GIB + 4 * MIB),
         ] {
             let reserve = Reserve { longest_pack, pack_bytes: GIB };
-            assert_eq!(reserve.after(put), left, "a put of {put} where the longest pack has {longest_pack} bytes");
+            assert_eq!(reserve.after(put), left + KEEP_FREE_FOR_REMOVALS);
+            assert_eq!(
+                reserve.for_compactions(put),
+                left,
+                "a put of {put} where the longest pack has {longest_pack} bytes"
+            );
         }
         assert_eq!(Reserve::default().after(GIB), 0);
     }

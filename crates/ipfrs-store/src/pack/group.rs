@@ -221,15 +221,17 @@ pub(super) struct Put {
     pub(super) blocks: Vec<Block>,
     /// Keys of the blocks.
     pub(super) keys: Vec<Key>,
+    /// Whether the blocks may use the space that is reserved for compactions.
+    pub(super) takes_reserve: bool,
     /// Channel to the caller.
     pub(super) reply: Reply<Vec<Stored>>,
 }
 
 impl Put {
     /// Creates a call that stores `blocks`.
-    pub(super) fn new(blocks: Vec<Block>, reply: Reply<Vec<Stored>>) -> Self {
+    pub(super) fn new(blocks: Vec<Block>, takes_reserve: bool, reply: Reply<Vec<Stored>>) -> Self {
         let keys = blocks.iter().map(|block| key_of(block.cid().hash())).collect();
-        Self { blocks, keys, reply }
+        Self { blocks, keys, takes_reserve, reply }
     }
 }
 

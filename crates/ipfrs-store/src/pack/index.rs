@@ -330,6 +330,15 @@ impl Index {
         Ok(())
     }
 
+    /// Removes the index from the disk until the next commit. A start before that rebuilds it.
+    ///
+    /// # Errors
+    /// If the file cannot be removed.
+    pub(super) fn discard_on_disk(&self) -> Result<()> {
+        let _upkeep = self.upkeep.lock();
+        self.place.remove_manifest()
+    }
+
     /// Whether a merge is running, or is finished and waits for a commit.
     pub(super) fn is_merging(&self) -> bool {
         self.upkeep.lock().merge.is_some()

@@ -63,14 +63,14 @@ impl Queue {
     pub(super) async fn put(&self, shared: &Shared, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
         let parts = match mode {
             _ if blocks.is_empty() => return Vec::new(),
-            PutMode::Atomic => vec![blocks],
-            PutMode::BestEffort => split(blocks),
+            _ if mode.is_atomic() => vec![blocks],
+            _ => split(blocks),
         };
         let mut outcomes = Vec::new();
         let mut waiting = Vec::with_capacity(parts.len());
         for part in parts {
             let count = part.len();
-            waiting.push((count, self.submit_put(shared, part).await));
+            waiting.push((count, self.submit_put(shared, part, mode).await));
         }
         for (count, submitted) in waiting {
             let outcome = match submitted {
@@ -85,7 +85,12 @@ impl Queue {
         outcomes
     }
 
-    async fn submit_put(&self, shared: &Shared, blocks: Vec<Block>) -> Result<oneshot::Receiver<Result<Vec<Stored>>>> {
+    async fn submit_put(
+        &self,
+        shared: &Shared,
+        blocks: Vec<Block>,
+        mode: PutMode,
+    ) -> Result<oneshot::Receiver<Result<Vec<Stored>>>> {
         let data: usize = blocks.iter().map(|block| block.data().len()).sum();
         if (data + blocks.len() * MAX_PREFIX_BYTES) as u64 > MAX_ATOMIC_BYTES {
             return Err(Error::too_large(format!(
@@ -94,7 +99,8 @@ impl Queue {
             )));
         }
         let cost = data + blocks.len() * BLOCK_OVERHEAD_BYTES;
-        self.submit(shared, cost, |reply| Job::Write(Write::Put(Put::new(blocks, reply)))).await
+        self.submit(shared, cost, |reply| Job::Write(Write::Put(Put::new(blocks, mode == PutMode::Reserved, reply))))
+            .await
     }
 
     /// Deletes blocks except those that `spared` keeps. Returns for each block whether it was present and was

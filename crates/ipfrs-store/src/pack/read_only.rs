@@ -10,8 +10,8 @@ use super::PackOptions;
 use super::file::{FoundPack, Pack};
 use super::index::{INDEX, Index};
 use super::lock::{StoreLock, require_version};
-use super::recovery::{Recovered, find_packs, forget_removed, open_index, replay_start};
-use super::replay::{Source, replay_with_gaps};
+use super::losses::Losses;
+use super::recovery::{Recovered, Rest, count_lost, find_packs, forget_removed, open_index, replay_pack, replay_start};
 use super::shared::Shared;
 use crate::Mappings;
 
@@ -26,9 +26,11 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
         false => BTreeMap::new(),
     };
     let lengths = found.iter().map(|(number, pack)| (*number, pack.len)).collect();
-    let index = open_index(&dir.join(INDEX), &lengths, true)?;
+    let losses = Losses::of(dir, true);
+    let (index, blocks_before) = open_index(&dir.join(INDEX), &lengths, true, &losses)?;
     forget_removed(&index, &found);
-    replay_all(&index, &mut found)?;
+    replay_all(&index, &mut found, &losses)?;
+    count_lost(&index, blocks_before, &losses);
 
     let mappings = Mappings::default();
     let next_number = found.last_key_value().map_or(1, |(number, _)| number + 1);
@@ -37,28 +39,22 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
         let capacity = pack.len;
         packs.insert(number, Arc::new(Pack::open(pack, capacity, &mappings)?));
     }
-    let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock);
+    let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock, losses);
     Ok(Recovered { shared: Arc::new(shared), active: None, next_number, is_behind: false })
 }
 
 /// Replays the part of the packs that the index does not cover. An incomplete write at the end of the newest pack is
 /// ignored.
-fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<()> {
-    let known = index.packs();
+fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>, losses: &Losses) -> Result<()> {
+    let pack_uses = index.packs();
     let newest = found.last_key_value().map(|(number, _)| *number);
     for pack in found.values_mut() {
-        let Some(from) = replay_start(&known, pack.number).filter(|from| *from < pack.len) else { continue };
-        let source =
-            Source { number: pack.number, file: &pack.file, path: &pack.path, from, len: pack.len, deletes: true };
-        let (end, _) = replay_with_gaps(index, source)?;
-        if end == pack.len {
-            continue;
-        }
-        tracing::warn!(
-            pack = %pack.path.display(), offset = end, bytes = pack.len - end,
-            "no section can be decoded from here on: an incomplete write or damage; the file is unchanged"
-        );
-        if Some(pack.number) == newest {
+        let Some(from) = replay_start(&pack_uses, pack.number).filter(|from| *from < pack.len) else { continue };
+        let is_newest = Some(pack.number) == newest;
+        if let Rest::Torn(end) = replay_pack(index, pack, from, is_newest, !pack_uses.is_empty(), losses)? {
+            tracing::warn!(
+                pack = %pack.path.display(), offset = end, bytes = pack.len - end, "ignored an incomplete write"
+            );
             pack.len = end;
         }
     }

@@ -17,6 +17,7 @@ use super::file::{FoundPack, Pack, number_of};
 use super::free_space::pack_bytes_for;
 use super::index::{Index, Position};
 use super::lock::{StoreLock, cannot, check_version, ensure_directory};
+use super::losses::{self, Losses};
 use super::record::CAR_HEADER;
 use super::replay::{Source, replay_with_gaps};
 use super::shared::Shared;
@@ -50,12 +51,14 @@ pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
     let mut found = find_packs(&packs_dir, false)?;
     let lengths = found.iter().map(|(number, pack)| (*number, pack.len)).collect();
     remove_old_index(dir)?;
-    let index = open_index(&dir.join(INDEX), &lengths, false)?;
+    let losses = Losses::of(dir, false);
+    let (index, blocks_before) = open_index(&dir.join(INDEX), &lengths, false, &losses)?;
     if forget_removed(&index, &found) {
         // Durably, before a new pack can reuse the number of a removed one.
         index.commit()?;
     }
-    let replayed = replay_all(&index, &mut found)?;
+    let replayed = replay_all(&index, &mut found, &losses)?;
+    count_lost(&index, blocks_before, &losses);
 
     let mappings = Mappings::default();
     let mut packs = BTreeMap::new();
@@ -88,7 +91,7 @@ pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
             committed => committed?,
         }
     }
-    let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock);
+    let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock, losses);
     Ok(Recovered { shared: Arc::new(shared), active, next_number, is_behind })
 }
 
@@ -119,12 +122,12 @@ enum Replayed {
     Nothing,
     /// Sections were replayed, and an incomplete write at the end was removed.
     Sections,
-    /// Sections were replayed, but the newest pack contains more data after them, which is kept unchanged.
+    /// Sections were replayed, but the newest pack contains other data, which is kept unchanged.
     Damaged,
 }
 
 /// Replays the part of the packs that the index does not cover, and removes an incomplete write from the newest pack.
-fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Replayed> {
+fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>, losses: &Losses) -> Result<Replayed> {
     let pack_uses = index.packs();
     let newest = found.last_key_value().map(|(number, _)| *number);
     let mut replayed = Replayed::Nothing;
@@ -138,31 +141,56 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>) -> Result<Rep
         pack.file.sync_data().map_err(|error| cannot("sync", &pack.path, error))?;
         #[cfg(test)]
         drop(syncing);
-        let source =
-            Source { number: pack.number, file: &pack.file, path: &pack.path, from, len: pack.len, deletes: true };
-        let (end, has_gaps) = replay_with_gaps(index, source)?;
-        let rest = pack.len - end;
-        if has_gaps && Some(pack.number) == newest {
-            // Compaction would stop at the gap.
-            replayed = Replayed::Damaged;
-            continue;
-        }
-        if rest == 0 {
-            continue;
-        }
-        if Some(pack.number) == newest && rest <= MAX_TORN_BYTES {
-            cut_tail(pack, end)?;
-            continue;
-        }
-        tracing::warn!(
-            pack = %pack.path.display(), offset = end, bytes = rest,
-            "no section can be decoded from here on: the rest of the pack is not indexed; the file is kept"
-        );
-        if Some(pack.number) == newest {
-            replayed = Replayed::Damaged;
+        let is_newest = Some(pack.number) == newest;
+        match replay_pack(index, pack, from, is_newest, !pack_uses.is_empty(), losses)? {
+            Rest::Torn(end) => cut_tail(pack, end)?,
+            // A scan, and so a compaction, would stop at the damage.
+            Rest::Damaged if is_newest => replayed = Replayed::Damaged,
+            Rest::Damaged | Rest::Sound => {}
         }
     }
     Ok(replayed)
+}
+
+/// Result of replaying one pack.
+pub(super) enum Rest {
+    /// All of it was replayed.
+    Sound,
+    /// It ends with an incomplete write, which begins at this offset.
+    Torn(u32),
+    /// It has bytes that are no sections and no incomplete write.
+    Damaged,
+}
+
+/// Replays a pack from `from` on, and adds damage to the losses. What the newest pack has behind the part that an index
+/// covers need not have been acknowledged, so gaps there are no loss.
+pub(super) fn replay_pack(
+    index: &Index,
+    pack: &FoundPack,
+    from: u32,
+    is_newest: bool,
+    has_index: bool,
+    losses: &Losses,
+) -> Result<Rest> {
+    let (number, len) = (pack.number, pack.len);
+    let source = Source { number, file: &pack.file, path: &pack.path, from, len, is_newest, deletes: true };
+    let (end, has_gaps) = replay_with_gaps(index, source)?;
+    if has_gaps && !(is_newest && has_index) {
+        losses.add(&format!("pack {number} is damaged: it has other bytes between its blocks"));
+    }
+    let rest = len - end;
+    match (has_gaps, is_newest) {
+        (true, true) => return Ok(Rest::Damaged),
+        _ if rest == 0 => return Ok(Rest::Sound),
+        (false, true) if rest <= MAX_TORN_BYTES => return Ok(Rest::Torn(end)),
+        _ => {}
+    }
+    tracing::warn!(
+        pack = %pack.path.display(), offset = end, bytes = rest,
+        "no section can be decoded from here on: the rest of the pack is not indexed; the file is kept"
+    );
+    losses.add(&format!("pack {number} is damaged: from offset {end} on, {rest} bytes are no blocks"));
+    Ok(Rest::Damaged)
 }
 
 /// Returns the offset from which a pack must be replayed, or `None` if the index covers it.
@@ -224,12 +252,25 @@ fn begins_as_pack(file: &File) -> io::Result<bool> {
 }
 
 /// Opens the index. Creates a new one if it is missing, damaged, or does not match these packs, given by their
-/// lengths.
-pub(super) fn open_index(path: &Path, packs: &BTreeMap<u32, u32>, is_read_only: bool) -> Result<Index> {
+/// lengths. If it proves that blocks were lost, returns their number before the loss as well.
+pub(super) fn open_index(
+    path: &Path,
+    packs: &BTreeMap<u32, u32>,
+    is_read_only: bool,
+    losses: &Losses,
+) -> Result<(Index, Option<u64>)> {
+    let mut blocks_before = None;
     let unusable = match Index::open(path, is_read_only)? {
         Ok(index) => match contradiction(&index.packs(), packs) {
-            None => return Ok(index),
-            Some(contradiction) => contradiction,
+            None => return Ok((index, None)),
+            Some(contradiction) => {
+                if let Some(loss) = losses::proven_by(&index.packs(), packs) {
+                    // Before the index is replaced, which is the proof.
+                    losses.add(&loss);
+                    blocks_before = Some(index.totals().blocks);
+                }
+                contradiction
+            }
         },
         Err(why) => why,
     };
@@ -239,7 +280,14 @@ pub(super) fn open_index(path: &Path, packs: &BTreeMap<u32, u32>, is_read_only: 
     };
     let (path_shown, packs) = (path.display(), packs.len());
     tracing::warn!(index = %path_shown, reason = unusable, packs, "rebuilding the index from the packs{advice}");
-    Index::begin(path, is_read_only)
+    Ok((Index::begin(path, is_read_only)?, blocks_before))
+}
+
+/// Adds the number of lost blocks to the losses, once the packs are replayed.
+pub(super) fn count_lost(index: &Index, blocks_before: Option<u64>, losses: &Losses) {
+    let Some(before) = blocks_before else { return };
+    let left = index.totals().blocks;
+    losses.add(&format!("{} of {before} blocks are lost, {left} are left", before.saturating_sub(left)));
 }
 
 /// Returns the reason why an index with the statistics `pack_uses` does not match `packs`, given by their lengths.

@@ -9,7 +9,7 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, Result, hash};
 
 use super::lock::cannot;
-use super::record::{Key, Location, MAX_SECTION_BYTES, key_of, pack_codec};
+use super::record::{Key, Location, MAX_PREFIX_BYTES, MAX_SECTION_BYTES, key_of, pack_codec};
 use crate::RESERVED_CODEC;
 
 /// Bytes read at a time; at least the maximum length of a section.
@@ -158,6 +158,47 @@ pub(super) fn is_hole(file: &File, path: &Path, at: u64, end: u64) -> Result<boo
     Ok(bytes.iter().all(|byte| *byte == 0))
 }
 
+/// Whether the bytes from `at` to `end` may be a write that a crash cut short: sections, up to bytes that were never
+/// written or to a section that ends at or behind `end`. The content of such a section may itself look like blocks.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(super) fn is_torn_write(file: &File, path: &Path, mut at: u64, end: u64) -> Result<bool> {
+    while at < end && !is_hole(file, path, at, end)? {
+        let mut prefix = vec![0; (end - at).min(MAX_PREFIX_BYTES as u64) as usize];
+        file.read_exact_at(&mut prefix, at).map_err(|error| cannot("read", path, error))?;
+        let Some(bytes) = announced_bytes(&prefix) else { return Ok(false) };
+        at += bytes;
+    }
+    Ok(true)
+}
+
+/// Returns the length of the section that begins with `prefix`, which may have more bytes. `None` if no section does.
+fn announced_bytes(prefix: &[u8]) -> Option<u64> {
+    let (length, rest) = unsigned_varint::decode::u64(prefix).ok()?;
+    let is_possible = length > 0 && length <= MAX_SECTION_BYTES as u64 && begins_as_cid(rest) && split(rest).1.is_ok();
+    is_possible.then(|| (prefix.len() - rest.len()) as u64 + length)
+}
+
+/// Whether the bytes from `at` to `end` are a block that has its hash, and only the length before it is wrong.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(super) fn has_wrong_length(file: &File, path: &Path, at: u64, end: u64) -> Result<bool> {
+    if end - at > MAX_SECTION_BYTES as u64 {
+        return Ok(false);
+    }
+    let mut section = vec![0; (end - at) as usize];
+    file.read_exact_at(&mut section, at).map_err(|error| cannot("read", path, error))?;
+    let Ok((_, rest)) = unsigned_varint::decode::u64(&section) else { return Ok(false) };
+    Ok(split(rest).1.is_ok_and(|block| hash::verify_all(&[block]).iter().all(Result::is_ok)))
+}
+
+/// Whether `bytes` begin as the CIDs of nearly all blocks do. Few other bytes do.
+fn begins_as_cid(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x12, 0x20, ..] | [1, ..])
+}
+
 /// Returns the offset of the first block from `from` on whose data has its hash. What is there need not be the end of a
 /// section. `budget` is the number of bytes that may be hashed, because content may consist of false beginnings.
 ///
@@ -183,7 +224,7 @@ pub(super) fn find_block(file: &File, path: &Path, from: u64, end: u64, budget: 
 /// first.
 fn begins_with_block(window: &[u8], budget: &mut u64) -> bool {
     let Some(Frame { varint, total }) = frame(window) else { return false };
-    if !matches!(window[varint..total], [0x12, 0x20, ..] | [1, ..]) {
+    if !begins_as_cid(&window[varint..total]) {
         return false;
     }
     let Ok((cid, data)) = split(&window[varint..total]).1 else { return false };

@@ -15,6 +15,7 @@ use super::errors::again;
 use super::file::Pack;
 use super::index::{INDEX, Index, Totals};
 use super::lock::StoreLock;
+use super::losses::Losses;
 use super::readahead::LongReads;
 use crate::epoch::Removals;
 use crate::epoch_cache::Caches;
@@ -42,6 +43,8 @@ pub(super) struct Shared {
     pub(super) caches: Caches,
     /// Removals of blocks and packs, for [`BlockStore::epoch`](crate::BlockStore::epoch).
     pub(super) removals: Removals,
+    /// Losses of blocks that were found when the store was opened.
+    pub(super) losses: Losses,
     /// Packs that were removed and may still be open.
     removed: Mutex<Vec<RemovedPack>>,
     /// Reason why the store can no longer be written.
@@ -103,6 +106,7 @@ impl Shared {
         packs: BTreeMap<u32, Arc<Pack>>,
         index: Index,
         lock: StoreLock,
+        losses: Losses,
     ) -> Self {
         let totals = StoredTotals::default();
         totals.set_index_bytes(index.file_bytes());
@@ -116,6 +120,7 @@ impl Shared {
             compaction: tokio::sync::Mutex::default(),
             caches: Caches::default(),
             removals: Removals::new(),
+            losses,
             removed: Mutex::default(),
             failed: OnceLock::new(),
             is_doubtful: AtomicBool::new(false),

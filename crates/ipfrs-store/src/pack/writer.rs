@@ -244,8 +244,11 @@ impl Writer {
         // A pack that another process truncated may have lost the block, so the block is stored again.
         let is_lost = |at: &Location| matches!(self.shared.pack(at.pack), Ok(Some(pack)) if !pack.is_intact());
         let (batch, stored) = Batch::put(&put.blocks, &put.keys, &indexed, is_lost, before);
-        if !batch.is_empty() {
-            self.shared.check_free_space(before.bytes_at_most() + batch.bytes_at_most())?;
+        let bytes = before.bytes_at_most() + batch.bytes_at_most();
+        match batch.is_empty() {
+            true => {}
+            false if put.takes_reserve => self.shared.check_space_for_removal(bytes)?,
+            false => self.shared.check_free_space(bytes)?,
         }
         Ok((batch, stored))
     }

@@ -7,7 +7,8 @@
 //! * `check`: the first 8 bytes of the sha2-256 of key, mode, version and name.
 //! * `name`: the name in UTF-8.
 //!
-//! Table `meta` contains `format`, and `lost` if the pins from before the file was created may be lost.
+//! Table `meta` contains `format`, and `lost` if the pins from before the file was created may be lost;
+//! `mutable-files` and `mutable-files-lost` are [`RootNote`]s.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -19,13 +20,23 @@ use redb::{
     WriteTransaction,
 };
 
-use super::{Pin, PinMode};
+use super::{Pin, PinMode, RootNote};
 use crate::redb_file::{Contents, META, RedbFile, copy_table};
 
 const PINS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("pins");
 
 /// Key in `meta` that marks that pins may have been lost.
 const LOST: &str = "lost";
+
+impl RootNote {
+    /// Returns the key in `meta`.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Used => "mutable-files",
+            Self::Lost => "mutable-files-lost",
+        }
+    }
+}
 
 /// Length of a record before the name, in bytes.
 const HEAD_BYTES: usize = 10;
@@ -139,10 +150,29 @@ impl Table {
     }
 
     pub(super) fn accept_loss(&self) -> Result<()> {
+        self.change_meta(LOST, false)
+    }
+
+    pub(super) fn has_root_note(&self, note: RootNote) -> Result<bool> {
+        self.0.read(|database| Ok(database.begin_read()?.open_table(META)?.get(note.key())?.is_some()))
+    }
+
+    pub(super) fn set_root_note(&self, note: RootNote, is_set: bool) -> Result<()> {
+        self.change_meta(note.key(), is_set)
+    }
+
+    fn change_meta(&self, key: &str, is_set: bool) -> Result<()> {
         self.0.write(|database| {
             let mut write = database.begin_write()?;
             write.set_durability(Durability::Immediate)?;
-            write.open_table(META)?.remove(LOST)?;
+            {
+                let mut meta = write.open_table(META)?;
+                if is_set {
+                    meta.insert(key, 1)?
+                } else {
+                    meta.remove(key)?
+                };
+            }
             Ok(write.commit()?)
         })
     }

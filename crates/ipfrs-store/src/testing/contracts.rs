@@ -118,7 +118,7 @@ pub async fn a_block_is_new_once(store: Store) {
     let outcomes = put_all(&*store, &[a.clone(), b.clone(), a.clone()]).await;
     assert_eq!(outcomes, [Stored::New, Stored::New, Stored::Present]);
     let before = store.stats().await.unwrap();
-    for mode in [PutMode::Atomic, PutMode::BestEffort] {
+    for mode in [PutMode::Atomic, PutMode::BestEffort, PutMode::Reserved] {
         let outcomes = store.put_many(vec![b.clone(), a.clone()], mode).await;
         assert!(outcomes.into_iter().all(|outcome| outcome.unwrap() == Stored::Present));
     }
@@ -136,14 +136,16 @@ pub async fn an_atomic_put_with_a_refused_block_stores_nothing_and_removes_nothi
     let mut batch = fresh.clone();
     batch.insert(3, kept.clone());
     batch.insert(5, reserved());
-    let outcomes = store.put_many(batch, PutMode::Atomic).await;
-    assert_eq!(outcomes.len(), 12);
-    for outcome in &outcomes {
-        assert_eq!(outcome.as_ref().unwrap_err().kind(), ErrorKind::Unsupported);
+    for mode in [PutMode::Atomic, PutMode::Reserved] {
+        let outcomes = store.put_many(batch.clone(), mode).await;
+        assert_eq!(outcomes.len(), 12);
+        for outcome in &outcomes {
+            assert_eq!(outcome.as_ref().unwrap_err().kind(), ErrorKind::Unsupported);
+        }
+        assert!(outcomes[0].as_ref().unwrap_err().message().contains("block 5"));
+        assert_lacks(&*store, &fresh).await;
+        assert_holds(&*store, std::slice::from_ref(&kept)).await;
     }
-    assert!(outcomes[0].as_ref().unwrap_err().message().contains("block 5"));
-    assert_lacks(&*store, &fresh).await;
-    assert_holds(&*store, &[kept]).await;
 }
 
 pub async fn a_best_effort_put_stores_what_can_be_stored(store: Store) {

@@ -8,13 +8,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::BinaryBytes;
-use ipfrs_interface::{ApiConfig, Config, Embedded, GrpcConfig};
-use rustix::fs::{Access, access, statvfs};
-use rustix::io::Errno;
+use ipfrs_interface::{ApiConfig, Config, Embedded, GrpcConfig, connections_within};
+use rustix::fs::statvfs;
 use rustix::process::{Resource, getrlimit};
 use tokio::time::timeout;
 
-use super::Finding;
+use super::{Finding, access};
 use crate::args::Globals;
 use crate::session::{self, Session};
 
@@ -47,8 +46,22 @@ pub(super) fn configuration(globals: &Globals, repo: &Path) -> (Finding, Config)
         }
         Ok((Some(file), config)) => (Finding::ok(CHECK, format!("{} is valid", file.display())), config),
         Ok((None, config)) => (Finding::ok(CHECK, "there is no file: the defaults apply"), config),
-        Err(error) => (Finding::error(CHECK, format!("{error:#}"), fix), Config::default()),
+        Err(error) => {
+            // The message of such an error has its cause.
+            let is_own = error.downcast_ref::<ipfrs_core::Error>().is_some();
+            let message = if is_own { error.to_string() } else { format!("{error:#}") };
+            let fix = match session::config_path(globals) {
+                Ok(file) if is_denied(&error) => access::fix(&file, &file),
+                _ => fix.to_owned(),
+            };
+            (Finding::error(CHECK, message, fix), Config::default())
+        }
     }
+}
+
+fn is_denied(error: &anyhow::Error) -> bool {
+    let causes = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    causes.map(std::io::Error::kind).any(|kind| kind == ErrorKind::PermissionDenied)
 }
 
 /// Checks the daemon that runs on the repo. Returns `None` if none runs.
@@ -57,11 +70,17 @@ pub(super) async fn daemon(session: &Session) -> anyhow::Result<Option<Finding>>
     let Ok(api) = session.require_daemon().await else { return Ok(None) };
     let url = api.url().to_owned();
     Ok(Some(match api.is_ready().await {
-        Ok(true) => Finding::ok(CHECK, format!("{url} is ready")),
+        Ok(true) => match api.problems().await.unwrap_or_default() {
+            problems if problems.is_empty() => Finding::ok(CHECK, format!("{url} is ready")),
+            problems => Finding::error(CHECK, problems.join("; "), REPAIR),
+        },
         Ok(false) => Finding::error(CHECK, format!("{url} is not ready"), format!("curl {url}/health/ready")),
         Err(error) => Finding::error(CHECK, format!("{url} does not respond: {error:#}"), "ipfrs-cli gateway stop"),
     }))
 }
+
+/// Remedy for problems of the repo.
+const REPAIR: &str = "see \"Repair\" in docs/OPERATIONS.md";
 
 /// Checks whether a daemon can open the repo, by opening it read-only. Nothing is changed, but no daemon can start
 /// meanwhile. Returns `None` without a repo on the disk, or if another program has it.
@@ -79,11 +98,14 @@ pub(super) async fn content(session: &Session) -> Option<Finding> {
             let fix = "restore pins.redb from a backup, or pin what must be kept and run `ipfrs-cli repo gc --force`";
             Some(Finding::error(CHECK, "there are blocks and no pins.redb: the pins are lost, and gc refuses", fix))
         }
-        Ok(Ok(_)) => Some(Finding::ok(CHECK, "the repo can be opened")),
+        Ok(Ok(opened)) => Some(match opened.node().problems().await {
+            Ok(problems) if problems.is_empty() => Finding::ok(CHECK, "the repo can be opened"),
+            Ok(problems) => Finding::error(CHECK, problems.join("; "), REPAIR),
+            Err(error) => Finding::error(CHECK, error.message(), REPAIR),
+        }),
         Ok(Err(error)) if error.kind() == ipfrs_core::ErrorKind::Conflict => None,
         Ok(Err(error)) => {
-            let fix = "see \"Repair\" in docs/OPERATIONS.md";
-            Some(Finding::error(CHECK, format!("the repo cannot be opened: {}", error.message()), fix))
+            Some(Finding::error(CHECK, format!("the repo cannot be opened: {}", error.message()), REPAIR))
         }
         Err(_) => {
             let message = format!("the repo was not open after {} s", MAX_OPENING.as_secs());
@@ -94,55 +116,6 @@ pub(super) async fn content(session: &Session) -> Option<Finding> {
 
 fn has_packs(session: &Session) -> bool {
     fs::read_dir(session.store().join("packs")).is_ok_and(|mut packs| packs.next().is_some())
-}
-
-/// Checks whether the repo, or the directory in which it will be created, can be written.
-pub(super) fn permissions(repo: &Path, is_read_only: bool) -> Finding {
-    const CHECK: &str = "repo";
-    let place = existing(repo);
-    let needed = if is_read_only { Access::READ_OK | Access::EXEC_OK } else { Access::WRITE_OK | Access::EXEC_OK };
-    let shown = place.display();
-    if let Err(error) = access(&place, needed) {
-        let what = if is_read_only { "read" } else { "written" };
-        if error == Errno::ROFS {
-            let fix = "mount it writable, or set store.read_only = true";
-            return Finding::error(CHECK, format!("{shown} cannot be written: {error}"), fix);
-        }
-        let fix = format!("sudo chown -R \"$(id -u):$(id -g)\" {shown}");
-        return Finding::error(CHECK, format!("{shown} cannot be {what}: {error}"), fix);
-    }
-    if let Some(path) = without_access(repo, needed) {
-        let fix = format!("sudo chown -R \"$(id -u):$(id -g)\" {shown}");
-        return Finding::error(CHECK, format!("this user has no access to {}", path.display()), fix);
-    }
-    if repo.exists() {
-        return Finding::ok(CHECK, format!("{shown} can be {}", if is_read_only { "read" } else { "written" }));
-    }
-    let message = format!("{} does not exist", repo.display());
-    if is_read_only {
-        return Finding::error(CHECK, message, "store.read_only = false, or another --repo");
-    }
-    Finding::ok(CHECK, format!("{message}: the first command that needs it creates it"))
-}
-
-/// Returns a file or directory of the repo that this user may not use as needed: another one, such as root, may have
-/// made it.
-fn without_access(repo: &Path, needed: Access) -> Option<PathBuf> {
-    let entries = |directory: &Path| {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        entries.map(|entry| (entry.path(), entry.file_type().is_ok_and(|kind| kind.is_dir())))
-    };
-    let mut all = entries(repo).flat_map(|(path, is_directory)| {
-        let below = is_directory.then(|| entries(&path)).into_iter().flatten().collect::<Vec<_>>();
-        std::iter::once((path, is_directory)).chain(below)
-    });
-    let lacks = |(path, is_directory): &(PathBuf, bool)| {
-        let needed = if *is_directory { needed } else { needed & !Access::EXEC_OK };
-        // A key that others may not read is read by its owner only.
-        let needed = if needed.contains(Access::WRITE_OK) { needed | Access::READ_OK } else { needed };
-        matches!(access(path, needed), Err(Errno::ACCESS | Errno::PERM))
-    };
-    all.find(lacks).map(|(path, _)| path)
 }
 
 /// Checks that other users cannot read private keys, and the configuration if it has secrets.
@@ -212,13 +185,17 @@ pub(super) fn clock(repo: &Path, config: &Config) -> Finding {
 /// Checks the limit of open files, which the daemon raises to its maximum.
 pub(super) fn open_files(config: &Config) -> Finding {
     const CHECK: &str = "open files";
-    let needed = config.server.max_connections as u64 + OTHER_FILES;
+    let wanted = config.server.max_connections as u64;
     match getrlimit(Resource::Nofile).maximum {
-        Some(maximum) if maximum < needed => Finding::warning(
-            CHECK,
-            format!("at most {maximum}, but server.max_connections needs {needed}"),
-            format!("LimitNOFILE={needed} in the unit, or server.max_connections = {}", maximum / 2),
-        ),
+        Some(maximum) if connections_within(maximum) < wanted => {
+            let most = connections_within(maximum);
+            let needed = (wanted * 8).div_ceil(7).max(wanted + OTHER_FILES);
+            Finding::warning(
+                CHECK,
+                format!("at most {maximum}, so {most} connections instead of the {wanted} of server.max_connections"),
+                format!("LimitNOFILE={needed} in the unit, or server.max_connections = {most}"),
+            )
+        }
         Some(maximum) => Finding::ok(CHECK, format!("up to {maximum}")),
         None => Finding::ok(CHECK, "without limit"),
     }
@@ -344,7 +321,7 @@ fn store_directory(repo: &Path, config: &Config) -> PathBuf {
 }
 
 /// Returns the path, or its nearest ancestor that exists.
-fn existing(path: &Path) -> PathBuf {
+pub(super) fn existing(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     absolute.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/")).to_owned()
 }

@@ -79,6 +79,20 @@ impl Place {
         write().inspect_err(|_| drop(fs::remove_file(&draft))).map_err(|error| cannot("write", &path, error))
     }
 
+    /// Removes the manifest durably.
+    pub(super) fn remove_manifest(&self) -> Result<()> {
+        let path = self.dir.join(MANIFEST);
+        #[cfg(test)]
+        crash_recorder::before(&path);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            removed => removed.map_err(|error| cannot("remove", &path, error))?,
+        }
+        #[cfg(test)]
+        crash_recorder::before(&self.dir);
+        sync_directory(&self.dir).map_err(|error| cannot("sync", &self.dir, error))
+    }
+
     /// Returns the path of a run.
     pub(super) fn run_path(&self, number: u64) -> PathBuf {
         self.dir.join(format!("{number:08}.run"))

@@ -9,6 +9,7 @@ use super::Writer;
 #[cfg(test)]
 use crate::pack::crash_recorder;
 use crate::pack::group::{Batch, Keep};
+use crate::pack::index::Index;
 use crate::pack::lock::{cannot, sync_directory};
 
 impl Writer {
@@ -35,18 +36,11 @@ impl Writer {
     /// Removes a pack and returns its length. Does nothing and returns `None` if the pack holds live blocks or may
     /// still receive blocks.
     pub(super) fn retire(&mut self, number: u32) -> Result<Option<u64>> {
-        // From here on, neither the index nor a replay needs the pack, even after a crash.
-        if self.shared.has_room_for_index() {
-            self.make_durable()?;
-        } else {
-            // The removal is about to free space. If the machine stops before the index is durable, the index is
-            // rebuilt.
-            self.make_packs_durable()?;
-        }
         let known = self.shared.with_index(|index| Ok(index.packs()))?;
         let is_alive = known.get(&number).is_some_and(|known| known.live_bytes > 0);
         let is_newest = self.shared.packs().last().is_none_or(|newest| newest.number() <= number);
         let Some(pack) = self.shared.pack(number)?.filter(|_| !is_alive && !is_newest) else { return Ok(None) };
+        self.release_from_index()?;
         #[cfg(test)]
         crash_recorder::before(pack.path());
         match fs::remove_file(pack.path()) {
@@ -68,5 +62,18 @@ impl Writer {
         })?;
         self.undurable.changes += 1;
         Ok(Some(u64::from(pack.end())))
+    }
+
+    /// Makes the index independent of packs without live blocks: neither it nor a replay needs them, even after a crash.
+    fn release_from_index(&mut self) -> Result<()> {
+        if self.shared.has_room_for_index() {
+            return self.make_durable();
+        }
+        // The removal is about to free space. If the machine stops before the index is durable, the index is rebuilt.
+        // The one on the disk would prove a loss of blocks, because it does not know their copies.
+        self.make_packs_durable()?;
+        self.shared.with_index(Index::discard_on_disk)?;
+        self.undurable.changes += 1;
+        Ok(())
     }
 }

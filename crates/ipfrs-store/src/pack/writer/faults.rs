@@ -43,7 +43,7 @@ impl Steps {
     fn put(&mut self, block: &Block) -> Result<Vec<Stored>> {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let (sender, mut outcome) = oneshot::channel();
-        let put = Put::new(vec![block.clone()], Reply { sender, _permit: permit });
+        let put = Put::new(vec![block.clone()], false, Reply { sender, _permit: permit });
         self.jobs.send(Job::Write(Write::Put(put))).unwrap();
         assert!(self.writer.step().is_continue());
         outcome.try_recv().unwrap()

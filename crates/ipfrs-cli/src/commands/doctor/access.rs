@@ -1,0 +1,89 @@
+//! Access of this user to the repo.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::Finding;
+use super::checks::existing;
+
+/// Returns the command that gives this user access to `all`, of which `denied` cannot be used: another permission if
+/// this user owns it, and another owner otherwise.
+pub(super) fn fix(denied: &Path, all: &Path) -> String {
+    let owner = fs::symlink_metadata(denied).map(|metadata| metadata.uid());
+    command(owner.is_ok_and(|owner| owner == geteuid().as_raw()), all)
+}
+
+fn command(is_owner: bool, all: &Path) -> String {
+    let shown = all.display();
+    match is_owner {
+        true => format!("chmod -R u+rwX {shown}"),
+        false => format!("sudo chown -R \"$(id -u):$(id -g)\" {shown}"),
+    }
+}
+
+/// Checks whether the repo, or the directory in which it will be created, can be written.
+pub(super) fn permissions(repo: &Path, is_read_only: bool) -> Finding {
+    const CHECK: &str = "repo";
+    let place = existing(repo);
+    let needed = if is_read_only { Access::READ_OK | Access::EXEC_OK } else { Access::WRITE_OK | Access::EXEC_OK };
+    let shown = place.display();
+    if let Err(error) = access(&place, needed) {
+        let what = if is_read_only { "read" } else { "written" };
+        if error == Errno::ROFS {
+            let fix = "mount it writable, or set store.read_only = true";
+            return Finding::error(CHECK, format!("{shown} cannot be written: {error}"), fix);
+        }
+        return Finding::error(CHECK, format!("{shown} cannot be {what}: {error}"), fix(&place, &place));
+    }
+    if let Some(path) = without_access(repo, needed) {
+        return Finding::error(CHECK, format!("this user has no access to {}", path.display()), fix(&path, &place));
+    }
+    if repo.exists() {
+        return Finding::ok(CHECK, format!("{shown} can be {}", if is_read_only { "read" } else { "written" }));
+    }
+    let message = format!("{} does not exist", repo.display());
+    if is_read_only {
+        return Finding::error(CHECK, message, "store.read_only = false, or another --repo");
+    }
+    Finding::ok(CHECK, format!("{message}: the first command that needs it creates it"))
+}
+
+/// Returns a file or directory of the repo that this user may not use as needed: another one, such as root, may have
+/// made it.
+fn without_access(repo: &Path, needed: Access) -> Option<PathBuf> {
+    let entries = |directory: &Path| {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        entries.map(|entry| (entry.path(), entry.file_type().is_ok_and(|kind| kind.is_dir())))
+    };
+    let mut all = entries(repo).flat_map(|(path, is_directory)| {
+        let below = is_directory.then(|| entries(&path)).into_iter().flatten().collect::<Vec<_>>();
+        std::iter::once((path, is_directory)).chain(below)
+    });
+    let lacks = |(path, is_directory): &(PathBuf, bool)| {
+        let needed = if *is_directory { needed } else { needed & !Access::EXEC_OK };
+        // A key that others may not read is read by its owner only.
+        let needed = if needed.contains(Access::WRITE_OK) { needed | Access::READ_OK } else { needed };
+        matches!(access(path, needed), Err(Errno::ACCESS | Errno::PERM))
+    };
+    all.find(lacks).map(|(path, _)| path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fix_changes_permissions_of_own_files_and_the_owner_of_others() {
+        let repo = tempfile::tempdir().unwrap();
+        let file = repo.path().join("pins.redb");
+        fs::write(&file, "").unwrap();
+        assert_eq!(fix(&file, repo.path()), format!("chmod -R u+rwX {}", repo.path().display()));
+        let of_other = command(false, repo.path());
+        assert!(of_other.starts_with("sudo chown -R ") && of_other.ends_with(&repo.path().display().to_string()));
+    }
+}

@@ -1,0 +1,118 @@
+//! Permits for connections. They leave files for the store and for requests, which need some to end.
+
+use std::fs;
+use std::sync::Arc;
+
+use rustix::process::{Resource, getrlimit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Minimum number of files that are not connections.
+const MIN_RESERVE: u64 = 64;
+/// Files besides those that are open at the start.
+const MORE_FILES: u64 = 32;
+/// Minimum number of connections, even if files may lack then.
+const MIN_CONNECTIONS: u64 = 8;
+/// Maximum number of connections that only the API listener may use.
+const API_CONNECTIONS: usize = 16;
+
+/// Returns the number of connections that a process may have which can open `limit` files. An eighth of them is for
+/// other files. A connection takes one.
+#[must_use]
+pub fn connections_within(limit: u64) -> u64 {
+    limit.saturating_sub(reserve_of(limit)).max(MIN_CONNECTIONS)
+}
+
+fn reserve_of(limit: u64) -> u64 {
+    MIN_RESERVE.max(limit / 8)
+}
+
+/// Permits for the connections of all listeners.
+#[derive(Debug, Clone)]
+pub(super) struct ConnectionPermits {
+    shared: Arc<Semaphore>,
+    /// Permits that only the API listener may take, so that it responds while clients of the gateway have the others.
+    api: Arc<Semaphore>,
+}
+
+impl ConnectionPermits {
+    /// Creates permits for `max_connections`, or for as many as the limit on open files admits. `has_api` says whether
+    /// there is an API listener.
+    pub(super) fn new(max_connections: usize, has_api: bool) -> Self {
+        let most = match getrlimit(Resource::Nofile).current {
+            Some(limit) => within(limit, open_files(), max_connections),
+            None => max_connections,
+        };
+        let api = if has_api { API_CONNECTIONS.min(most / 8) } else { 0 };
+        Self { shared: Arc::new(Semaphore::new(most - api)), api: Arc::new(Semaphore::new(api)) }
+    }
+
+    /// Waits for a permit. With `is_api`, it may be one of the API listener. Returns `None` if the daemon ends.
+    pub(super) async fn take(&self, is_api: bool) -> Option<OwnedSemaphorePermit> {
+        let shared = Arc::clone(&self.shared).acquire_owned();
+        if !is_api {
+            return shared.await.ok();
+        }
+        tokio::select! {
+            biased;
+            permit = shared => permit.ok(),
+            permit = Arc::clone(&self.api).acquire_owned() => permit.ok(),
+        }
+    }
+}
+
+/// Returns the number of connections of a process that has `open` files, of `limit`. Warns if they are fewer than
+/// `wanted`.
+fn within(limit: u64, open: u64, wanted: usize) -> usize {
+    let others = reserve_of(limit).max(open + MORE_FILES);
+    let most = usize::try_from(limit.saturating_sub(others).max(MIN_CONNECTIONS)).unwrap_or(usize::MAX);
+    if most < wanted {
+        tracing::warn!(
+            open_files = limit,
+            connections = most,
+            max_connections = wanted,
+            "the limit on open files admits fewer connections than server.max_connections: raise it (LimitNOFILE, \
+             ulimit -n)"
+        );
+    }
+    most.min(wanted)
+}
+
+/// Returns the number of files that this process has open; 0 if the system does not say.
+fn open_files() -> u64 {
+    fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_left_for_the_store_and_requests() {
+        for (limit, open, wanted, most) in [
+            (65_536, 30, 50_000, 50_000),
+            (65_536, 30, 100_000, 57_344),
+            (1_024, 30, 50_000, 896),
+            (1_024, 700, 50_000, 292),
+            (200, 30, 50_000, 136),
+            (80, 30, 50_000, 16),
+            (64, 60, 50_000, 8),
+            (64, 60, 1, 1),
+        ] {
+            assert_eq!(within(limit, open, wanted), most, "{open} of {limit} files are open");
+        }
+    }
+
+    #[tokio::test]
+    async fn api_listener_has_permits_when_others_have_none() {
+        let permits = ConnectionPermits::new(16, true);
+        let mut taken = Vec::new();
+        while permits.shared.available_permits() > 0 {
+            taken.push(permits.take(false).await.unwrap());
+        }
+        assert!(futures::poll!(std::pin::pin!(permits.take(false))).is_pending());
+        taken.push(permits.take(true).await.unwrap());
+        taken.push(permits.take(true).await.unwrap());
+        assert_eq!(taken.len(), 16);
+        assert!(futures::poll!(std::pin::pin!(permits.take(true))).is_pending());
+    }
+}

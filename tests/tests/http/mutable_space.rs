@@ -1,0 +1,182 @@
+//! Mutable files while blocks are stored late, or the disk is full.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
+use ipfrs_node::{BlockStore, CompactOptions, Compacted, MemoryStore, PutMode, Spared, Stats, StoreEpoch, Stored};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::content::bytes;
+use crate::harness::TestGateway;
+use crate::multipart::Form;
+
+/// Limit of the store, in bytes: the smallest one.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// A store in memory. It keeps fetched blocks waiting while it is slow, and takes only puts from the reserve while it
+/// is full.
+#[derive(Debug, Clone, Default)]
+struct Strained {
+    inside: Arc<MemoryStore>,
+    is_slow: watch::Sender<bool>,
+    is_full: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl BlockStore for Strained {
+    async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
+        self.inside.get(cid).await
+    }
+
+    fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
+        self.inside.get_many(cids)
+    }
+
+    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        if mode == PutMode::BestEffort {
+            self.is_slow.subscribe().wait_for(|is_slow| !is_slow).await.unwrap();
+        }
+        if self.is_full.load(Ordering::SeqCst) && mode != PutMode::Reserved {
+            return blocks.iter().map(|_| Err(Error::new(ErrorKind::NoSpace, "it is full"))).collect();
+        }
+        self.inside.put_many(blocks, mode).await
+    }
+
+    async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
+        self.inside.has_many(cids).await
+    }
+
+    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
+        self.inside.delete_unless(cids, spared).await
+    }
+
+    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
+        self.inside.iterate()
+    }
+
+    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
+        self.inside.compact(options).await
+    }
+
+    async fn flush(&self) -> Result<()> {
+        self.inside.flush().await
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        self.inside.stats().await
+    }
+
+    fn epoch(&self) -> StoreEpoch {
+        self.inside.epoch()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.inside.check()
+    }
+}
+
+async fn write(gateway: &TestGateway, path: &str, options: &str, content: impl AsRef<[u8]>) {
+    let form = Form::new().file("f", content.as_ref());
+    let response = gateway.post_form(&format!("files/write?arg={path}&create=true{options}"), form).await;
+    assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_right_after_get_claims_blocks_that_are_stored_later() {
+    let origin = TestGateway::start().await;
+    let content = bytes(10 * 256 * 1024);
+    let cid = origin.add("", content.clone()).await;
+    let store = Strained::default();
+    let gateway = TestGateway::start_over(store.clone(), |config| {
+        config.retrieval.gateways = vec![origin.url("")];
+        config.store.max_bytes = MAX_BYTES;
+    })
+    .await;
+    store.is_slow.send_replace(true);
+    assert_eq!(gateway.content(&format!("/ipfs/{cid}")).await, content);
+    let copying = gateway.rpc(&format!("files/cp?arg=/ipfs/{cid}&arg=/kept")).send();
+    let storing = async {
+        // Longer than a copy takes that does not wait for the blocks.
+        for _ in 0..100 {
+            gateway.rpc_json("files/ls?arg=/").await;
+        }
+        store.is_slow.send_replace(false);
+    };
+    let (copied, ()) = futures::join!(copying, storing);
+    assert_eq!(copied.unwrap().status(), 200);
+    // The root and ten leaves cannot be evicted any more.
+    assert_eq!(gateway.metric("ipfrs_fetched_kept_total").await, 11);
+    drop(origin);
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/kept&offline=true").await, content);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_fetches_a_root_that_is_not_here() {
+    let origin = TestGateway::start().await;
+    let content = bytes(600_000);
+    let cid = origin.add("", content.clone()).await;
+    let store = Strained::default();
+    store.is_slow.send_replace(true);
+    let gateway =
+        TestGateway::start_over(store.clone(), |config| config.retrieval.gateways = vec![origin.url("")]).await;
+    let copied = gateway.rpc(&format!("files/cp?arg=/ipfs/{cid}&arg=/copy")).send().await.unwrap();
+    assert_eq!(copied.status(), 200, "{}", copied.text().await.unwrap());
+    assert_eq!(gateway.rpc_json("files/stat?arg=/copy").await["Size"], json!(600_000));
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/copy").await, content);
+}
+
+/// A flush looks for the only leaf of the file, which is missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn copy_that_cannot_be_flushed_leaves_the_entry_as_it_was() {
+    let gateway = TestGateway::start().await;
+    let leaf = gateway.add("raw-leaves=true&cid-version=1&only-hash=true&pin=false", "leaf").await;
+    let node = json!({
+        "Data": { "/": { "bytes": "CAIYBCAE" } },
+        "Links": [{ "Name": "", "Tsize": 4, "Hash": { "/": leaf } }],
+    });
+    let form = Form::new().file("f", node.to_string());
+    let put = gateway.post_form("dag/put?store-codec=dag-pb&input-codec=dag-json&pin=false", form).await;
+    let put: serde_json::Value = put.json().await.unwrap();
+    let root = put["Cid"]["/"].as_str().unwrap();
+    let copy = || async {
+        let copied = gateway.rpc(&format!("files/cp?arg=/ipfs/{root}&arg=/a&force=true")).send().await.unwrap();
+        assert_eq!(copied.status(), 500);
+        copied.text().await.unwrap()
+    };
+    for _ in 0..2 {
+        let error = copy().await;
+        assert!(error.contains("cannot flush the created file"), "{error}");
+        assert_eq!(gateway.rpc_json("files/ls?arg=/").await["Entries"], json!(null));
+    }
+    write(&gateway, "/a", "", "before").await;
+    copy().await;
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/a").await, "before");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_disk_stops_neither_reads_nor_gc_nor_the_last_flush() {
+    let store = Strained::default();
+    let gateway = TestGateway::start_over(store.clone(), |_| {}).await;
+    let garbage = gateway.add("pin=false", "garbage").await;
+    write(&gateway, "/old", "", "old").await;
+    write(&gateway, "/new", "&flush=false", "new").await;
+    store.is_full.store(true, Ordering::SeqCst);
+    let listed = gateway.rpc_json("files/ls?arg=/&long=true").await;
+    assert_eq!(listed["Entries"].as_array().unwrap().len(), 2, "{listed}");
+    let stat = gateway.rpc_json("files/stat?arg=/&with-local=true").await;
+    assert_eq!((&stat["Local"], &stat["Blocks"]), (&json!(true), &json!(2)), "{stat}");
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/new").await, "new");
+    assert_eq!(gateway.rpc("repo/gc").send().await.unwrap().status(), 200);
+    let found = gateway.rpc(&format!("block/get?arg={garbage}&offline=true")).send().await.unwrap();
+    assert_eq!(found.status(), 500, "gc has removed it");
+    assert_eq!(gateway.rpc("files/rm?arg=/old").send().await.unwrap().status(), 200);
+    write(&gateway, "/last", "&flush=false", "last").await;
+    let gateway = TestGateway::over(gateway.stop().await, store, |_| {}).await;
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/new").await, "new");
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/last").await, "last");
+}
