@@ -1,5 +1,7 @@
 //! Decides about requests by the access rules of their routes, and refuses them in the form of each API.
 
+use std::borrow::Cow;
+
 use axum::response::{IntoResponse, Response};
 use http::{Extensions, HeaderMap, HeaderValue};
 use ipfrs_core::{Error, Result, parse_cid};
@@ -19,6 +21,34 @@ pub(crate) struct Admitted {
     pub(crate) caller: Caller,
     /// Target of the request, if it changes something.
     target: Option<String>,
+}
+
+/// Audits arguments in the body of an RPC command. An extension of requests that change something.
+#[derive(Debug, Clone)]
+pub(crate) struct BodyAudit {
+    caller: Caller,
+    client: Client,
+    route: String,
+    id: HeaderValue,
+}
+
+impl BodyAudit {
+    /// Notes the arguments, once they are read. Many have several lines.
+    pub(crate) fn note<'a>(&self, arguments: impl Iterator<Item = Cow<'a, str>>) {
+        let mut target = String::new();
+        let line = |target: &str| audit(&self.caller, self.client, &self.route, target, "arguments", text(&self.id));
+        for argument in arguments {
+            target.push_str(if target.is_empty() { "" } else { " " });
+            target.push_str(&shortened(&argument));
+            if target.len() > MAX_LINE_BYTES {
+                line(&target);
+                target.clear();
+            }
+        }
+        if !target.is_empty() {
+            line(&target);
+        }
+    }
 }
 
 /// Decides about a request to `route`.
@@ -65,6 +95,15 @@ pub(crate) fn admit<'a>(
 }
 
 impl Admitted {
+    /// Adds what the handler of the request needs.
+    pub(crate) fn extend(&self, extensions: &mut Extensions, client: Client, route: &str, id: &HeaderValue) {
+        extensions.insert(self.caller.clone());
+        if self.target.is_some() {
+            let (caller, route, id) = (self.caller.clone(), route.to_owned(), id.clone());
+            extensions.insert(BodyAudit { caller, client, route, id });
+        }
+    }
+
     /// Notes the outcome of a request that changes something.
     pub(crate) fn finished(&self, client: Client, route: &str, response: &Response, id: &HeaderValue) {
         if let Some(target) = &self.target {
@@ -80,8 +119,11 @@ fn text(id: &HeaderValue) -> &str {
 /// Commands whose arguments after the first one may be secret.
 const SECRET_ARGUMENTS: [&str; 2] = ["/api/v0/config", "/api/v0/pin/remote/service/add"];
 
-/// Maximum length of a target in the audit log, in bytes.
-const MAX_TARGET_BYTES: usize = 512;
+/// Length of a line of arguments in the audit log above which the next one begins, in bytes.
+const MAX_LINE_BYTES: usize = 16 * 1024;
+
+/// Length of an argument in the audit log above which its middle is left out, in bytes. None is left out as a whole.
+const MAX_ARGUMENT_BYTES: usize = 256;
 
 /// Returns what a request is about: its method and path, and the arguments of an RPC command. Other parameters may be
 /// long or secret.
@@ -92,10 +134,20 @@ fn target(request: &axum::extract::Request) -> String {
     let arguments = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
     for (_, value) in arguments.filter(|(name, _)| name == "arg").take(most) {
         target.push(' ');
-        target.push_str(&value);
+        target.push_str(&shortened(&value));
     }
-    target.truncate(target.floor_char_boundary(MAX_TARGET_BYTES));
     target
+}
+
+/// Returns the beginning and the end of a long argument, and its length.
+fn shortened(argument: &str) -> Cow<'_, str> {
+    let length = argument.len();
+    if length <= MAX_ARGUMENT_BYTES {
+        return argument.into();
+    }
+    let begin = &argument[..argument.floor_char_boundary(MAX_ARGUMENT_BYTES / 2)];
+    let end = &argument[argument.ceil_char_boundary(length - MAX_ARGUMENT_BYTES / 2)..];
+    format!("{begin}…({length} bytes)…{end}").into()
 }
 
 /// Returns the response that refuses a request, in the form of the API that `route` belongs to.

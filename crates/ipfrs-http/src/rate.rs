@@ -10,6 +10,11 @@ use ipfrs_middleware::rate_limit::{Paced, Ticket};
 #[derive(Debug, Clone)]
 pub(crate) struct Paid(pub(crate) Option<Ticket>);
 
+/// Extension of a request whose client has paid for a DNS lookup, when no caller was known yet. It has paid for the
+/// request too, unless there is a caller.
+#[derive(Debug, Clone)]
+pub(crate) struct PaidLookup(pub(crate) Ticket);
+
 /// Returns the response to a request with these extensions: it tells what is left, and its body is paced.
 pub(crate) fn paid_response(extensions: &Extensions, response: Response) -> Response {
     match extensions.get::<Paid>() {

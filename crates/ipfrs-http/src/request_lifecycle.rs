@@ -14,6 +14,7 @@ use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::ErrorKind;
+use ipfrs_middleware::auth::Caller;
 use ipfrs_middleware::{Client, Held, NoPermit, RequestPermit, Route, Watched, catch_panic};
 use ipfrs_node::Limit;
 
@@ -24,8 +25,9 @@ use crate::error::OverLimit;
 use crate::failure;
 use crate::gateway::error_page::{self, Form};
 use crate::metrics::{Family, to_f64};
-use crate::rate::{Paid, paid};
+use crate::rate::{Paid, PaidLookup, paid};
 use crate::request_id::{self, RequestId, X_REQUEST_ID};
+use crate::revocable::RevocableBody;
 use crate::routes::{PROBES, UNMATCHED};
 use crate::rpc;
 use crate::state::AppState;
@@ -97,10 +99,12 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     };
     // A caller that is not admitted pays as the client.
     let caller = admitted.as_ref().ok().and_then(Option::as_ref).map(|admitted| admitted.caller.clone());
-    let ticket = match request.extensions_mut().remove() {
-        Some(Paid(ticket)) => Ok(ticket),
-        None if PROBES.contains(&family.endpoint.as_str()) => Ok(None),
-        None => state.rate_limits.take(client, caller.as_ref()),
+    let lookup = request.extensions_mut().remove().map(|PaidLookup(ticket)| ticket);
+    let ticket = match (request.extensions_mut().remove(), lookup) {
+        (Some(Paid(ticket)), _) => Ok(ticket),
+        (None, _) if PROBES.contains(&family.endpoint.as_str()) => Ok(None),
+        (None, Some(ticket)) if caller.as_ref().and_then(Caller::principal).is_none() => Ok(Some(ticket)),
+        (None, _) => state.rate_limits.take(client, caller.as_ref()),
     };
     let (admitted, ticket) = match ticket {
         Ok(ticket) => (admitted, ticket),
@@ -117,7 +121,10 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
         (_, Err(refused)) => (None, too_many(state, refused, &family.endpoint, &id)),
         (Ok(admitted), Ok(permit)) => {
             if let Some(admitted) = &admitted {
-                request.extensions_mut().insert(admitted.caller.clone());
+                admitted.extend(request.extensions_mut(), client, &family.endpoint, &id);
+                if has_body {
+                    request = request.map(|body| RevocableBody::of(&admitted.caller, body));
+                }
             }
             let answer = client.scope(answer(request));
             let mut response = match admitted {

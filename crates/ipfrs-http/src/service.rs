@@ -117,7 +117,7 @@ impl Service {
         if self.api.is_none() && is_content {
             cors::add(response.headers_mut());
         }
-        self.at_once(request, error_page::shown(&self.state, form, response))
+        self.counted(request, error_page::shown(&self.state, form, response))
     }
 
     /// Reads the headers of an HTTP/1.1 GET request from `peer`, for
@@ -152,7 +152,8 @@ impl Service {
         cacheable: &CacheableRequest,
         head: &mut Vec<u8>,
     ) -> Option<SerializedResponse> {
-        if cacheable.is_ipfs_only && !path.starts_with(IPFS_PREFIX) {
+        // Limits that were set since the headers were read count every request.
+        if (cacheable.is_ipfs_only && !path.starts_with(IPFS_PREFIX)) || self.state.rate_limits.is_enabled() {
             return None;
         }
         let response = self.state.response_cache.get_serialized(&self.state, path, cacheable, head)?;
@@ -168,21 +169,21 @@ impl Service {
     {
         if lacks_host(request.version(), request.headers()) {
             let text = "an HTTP/1.1 request needs a Host header, and no request may have several (RFC 9112, 3.2)\n";
-            return self.refused(&request, text);
+            return self.refused(&request, peer, text);
         }
         if request.version() == Version::HTTP_2 && is_malformed(&request) {
             let text = "the request has a target other than a path, or a field whose value begins or ends with a space \
                         (RFC 9113, 8.2.1 and 8.3.1)\n";
-            return self.refused(&request, text);
+            return self.refused(&request, peer, text);
         }
         if let Some(refusal) = https::refusal(&self.protection, &request) {
-            return self.at_once(&request, refusal);
+            return self.at_once(&request, peer, refusal);
         }
         if request.method() == Method::OPTIONS && request.uri().path() == "*" {
-            return self.at_once(&request, (StatusCode::NO_CONTENT, [(ALLOW, METHODS)]).into_response());
+            return self.at_once(&request, peer, (StatusCode::NO_CONTENT, [(ALLOW, METHODS)]).into_response());
         }
         if request.method() == Method::CONNECT {
-            return self.connect(&request);
+            return self.connect(&request, peer);
         }
         if let Some(api) = &self.api {
             return self.api_step(api, request, peer);
@@ -220,7 +221,7 @@ impl Service {
                 let answer = hosted::answer(self.state.clone(), self.router.clone(), *hosted_request, request);
                 Step::Content { inner: Box::pin(answer) }
             }
-            Err(e) => self.refused_with(error::status(e.kind()), &request, &format!("{e}\n")),
+            Err(e) => self.refused_with(error::status(e.kind()), &request, peer, &format!("{e}\n")),
         }
     }
 
@@ -232,15 +233,8 @@ impl Service {
     {
         match api.decide(&request) {
             Decision::Answer(mut response) => {
-                // No caller pays for it.
-                if self.state.rate_limits.is_enabled() && request.extensions().get::<Paid>().is_none() {
-                    let client = self.state.hosts.client(peer, request.headers());
-                    if let Err(error) = self.state.rate_limits.take(client, None) {
-                        return self.over_limit(&request, peer, error);
-                    }
-                }
                 api.add_headers(response.headers_mut());
-                self.at_once(&request, response)
+                self.at_once(&request, peer, response)
             }
             Decision::Serve(origin) => {
                 let client = self.state.hosts.client(peer, request.headers());
@@ -252,11 +246,12 @@ impl Service {
     }
 
     /// Responds to CONNECT, with 200 if it opens a tunnel.
-    fn connect<B>(&self, request: &Request<B>) -> Step {
+    fn connect<B>(&self, request: &Request<B>, peer: Option<IpAddr>) -> Step {
         match self.opened(request) {
-            Ok(_) => self.at_once(request, StatusCode::OK.into_response()),
+            // The requests in the tunnel are paid for.
+            Ok(_) => self.counted(request, StatusCode::OK.into_response()),
             // The bytes that follow may be meant for the tunnel and must not be read as requests.
-            Err((status, text)) => self.refused_with(status, request, &text),
+            Err((status, text)) => self.refused_with(status, request, peer, &text),
         }
     }
 
@@ -290,17 +285,29 @@ impl Service {
     }
 
     /// Refuses the request with status 400.
-    fn refused<B>(&self, request: &Request<B>, text: &str) -> Step {
-        self.refused_with(StatusCode::BAD_REQUEST, request, text)
+    fn refused<B>(&self, request: &Request<B>, peer: Option<IpAddr>, text: &str) -> Step {
+        self.refused_with(StatusCode::BAD_REQUEST, request, peer, text)
     }
 
     /// Refuses the request with `status` and closes the connection.
-    fn refused_with<B>(&self, status: StatusCode, request: &Request<B>, text: &str) -> Step {
-        self.at_once(request, (status, [(CONNECTION, "close")], text.to_owned()).into_response())
+    fn refused_with<B>(&self, status: StatusCode, request: &Request<B>, peer: Option<IpAddr>, text: &str) -> Step {
+        self.at_once(request, peer, (status, [(CONNECTION, "close")], text.to_owned()).into_response())
+    }
+
+    /// Returns a response that is available immediately. The client pays for it, because no caller is known.
+    fn at_once<B>(&self, request: &Request<B>, peer: Option<IpAddr>, response: Response) -> Step {
+        let is_paid = request.extensions().get::<Paid>().is_some() || PROBES.contains(&request.uri().path());
+        if self.state.rate_limits.is_enabled() && !is_paid {
+            let client = self.state.hosts.client(peer, request.headers());
+            if let Err(error) = self.state.rate_limits.take(client, None) {
+                return self.over_limit(request, peer, error);
+            }
+        }
+        self.counted(request, response)
     }
 
     /// Counts and returns a response that is available immediately.
-    fn at_once<B>(&self, request: &Request<B>, mut response: Response) -> Step {
+    fn counted<B>(&self, request: &Request<B>, mut response: Response) -> Step {
         response.headers_mut().insert(X_REQUEST_ID, request_id::of(request.headers(), &self.state.request_ids));
         self.state.metrics.family(UNMATCHED, request.method()).ended_at_once(response.status());
         Step::Ready { response: Some(response) }

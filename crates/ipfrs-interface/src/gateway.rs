@@ -138,7 +138,13 @@ impl Gateway {
         let public = app.service.content_only();
         let https_port = config.tls.https_port.or(public_addresses.first().map(SocketAddr::port)).unwrap_or(port);
         let redirecting = public.protected(Protection::Missing { https_port });
-        let connections = Connections::new(&config.server, max_request, node.clone(), app.metrics.connections_active);
+        let connections = Connections::new(
+            &config.server,
+            !api_listeners.is_empty(),
+            max_request,
+            node.clone(),
+            app.metrics.connections_active,
+        );
         let api_file = match config.store.read_only {
             true => None,
             false => ApiFile::write(repo, &addresses)?,
@@ -154,10 +160,10 @@ impl Gateway {
             server: config.server.clone(),
         };
         let http = [
-            (app.service, listeners, tls.clone()),
-            (api, api_listeners, tls.clone()),
-            (public, public_listeners, tls.clone()),
-            (redirecting, redirect_listeners, None),
+            (app.service, listeners, tls.clone(), false),
+            (api, api_listeners, tls.clone(), true),
+            (public, public_listeners, tls.clone(), false),
+            (redirecting, redirect_listeners, None, false),
         ];
         let mut accepting = accept(&connections, http, grpc, tls.as_ref());
         if let Some(tls) = &tls {
@@ -300,19 +306,19 @@ fn bound(listeners: &[TcpListener]) -> Result<Vec<SocketAddr>> {
 /// Accepts connections from all listeners until the returned set is shut down.
 fn accept(
     connections: &Arc<Connections>,
-    http: [(Service, Vec<TcpListener>, Option<Tls>); 4],
+    http: [(Service, Vec<TcpListener>, Option<Tls>, bool); 4],
     grpc: Option<(Grpc, Vec<TcpListener>)>,
     tls: Option<&Tls>,
 ) -> JoinSet<()> {
     let mut accepting = JoinSet::new();
-    for (service, listeners, tls) in http {
+    for (service, listeners, tls, is_api) in http {
         for listener in listeners {
-            accepting.spawn(Arc::clone(connections).accept(listener, service.clone(), tls.clone()));
+            accepting.spawn(Arc::clone(connections).accept(listener, service.clone(), tls.clone(), is_api));
         }
     }
     if let Some((services, listeners)) = grpc {
         for listener in listeners {
-            accepting.spawn(Arc::clone(connections).accept(listener, services.clone(), tls.cloned()));
+            accepting.spawn(Arc::clone(connections).accept(listener, services.clone(), tls.cloned(), false));
         }
     }
     accepting

@@ -25,6 +25,7 @@ mod traces;
 mod unix_socket;
 
 pub use config::{Config, ConfigFile, Flag, Settings, Sources};
+pub use conn::connection_permits::connections_within;
 pub use embedded::{Embedded, GatewayService};
 pub use gateway::{Gateway, running_url};
 pub use inherited::inherit_sockets;

@@ -10,7 +10,9 @@ mod config;
 mod connection;
 mod metrics;
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -29,12 +31,14 @@ use rustls::server::{ClientHello, ProducesTickets, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{HandshakeKind, ServerConfig};
 use tokio::net::TcpStream;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
 
 pub use self::acme::AcmeConfig;
 use self::acme::{Acme, Challenges};
-use self::certificates::Certificates;
+use self::certificates::{Certificate, Certificates};
 pub use self::config::{CertificateFiles, TlsConfig};
 use self::connection::TlsConnection;
 use self::metrics::TlsMetrics;
@@ -67,6 +71,8 @@ struct Shared {
     files: Files,
     state: RwLock<Arc<State>>,
     metrics: TlsMetrics,
+    /// One reload at a time, so that none restores what another has replaced.
+    reloading: Arc<Mutex<()>>,
     hsts: Option<HeaderValue>,
     /// Port that redirects name; `None` for that of the listener.
     https_port: Option<u16>,
@@ -88,6 +94,10 @@ struct State {
     seen: Vec<Seen>,
     certificates: Arc<Certificates>,
     ticketer: Arc<dyn ProducesTickets>,
+    /// Issuers of client certificates, as in their file.
+    client_ca: Vec<u8>,
+    /// For each name of a client, what is cancelled when other rules hold for it: open connections lose their rights.
+    clients: BTreeMap<String, CancellationToken>,
     /// For each list of protocols.
     servers: Vec<(Alpn, Arc<ServerConfig>)>,
 }
@@ -175,7 +185,8 @@ impl Tls {
         let hsts = (max_age > 0).then(|| HeaderValue::try_from(format!("max-age={max_age}"))).transpose();
         let hsts = hsts.map_err(|e| Error::internal("cannot write Strict-Transport-Security").with_source(e))?;
         let state = RwLock::new(Arc::new(state));
-        Ok(Some(Self(Arc::new(Shared { files, state, metrics, hsts, https_port: config.https_port }))))
+        let (reloading, https_port) = (Arc::default(), config.https_port);
+        Ok(Some(Self(Arc::new(Shared { files, state, metrics, reloading, hsts, https_port }))))
     }
 
     /// Finds out whether a new connection begins with TLS, and completes its handshake. Returns `None` if it ends
@@ -195,8 +206,8 @@ impl Tls {
                 let is_resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
                 count(if is_resumed { "resumed" } else { "full" });
                 let certificate = connection.peer_certificates().and_then(<[_]>::first);
-                let principal = certificate.and_then(|it| clients::principal(it, &state.config)).map(Arc::new);
-                let over_tls = OverTls { hsts: self.0.hsts.clone(), principal };
+                let principal = certificate.and_then(|it| clients::principal(it, &state.config, &state.clients));
+                let over_tls = OverTls { hsts: self.0.hsts.clone(), principal: principal.map(Arc::new) };
                 Some(Accepted::Tls(Box::new(TlsConnection(stream)), over_tls))
             }
             Ok(Err(error)) => {
@@ -257,8 +268,8 @@ impl Tls {
         let mut failures = 0;
         loop {
             let state = Arc::clone(&self.0.state.read());
-            if state.certificates.covers(&acme.config.domains, SystemTime::now()) {
-                sleep(acme::LOOK).await;
+            if let Some(fresh) = state.certificates.fresh_for(&acme.config.domains, SystemTime::now()) {
+                sleep(fresh.min(acme::LOOK)).await;
                 continue;
             }
             let outcome = match acme.attempt().await {
@@ -276,7 +287,7 @@ impl Tls {
     async fn take(&self, domains: &[String]) -> Result<()> {
         let config = self.0.state.read().config.clone();
         self.reload(&config).await?();
-        if self.0.state.read().certificates.covers(domains, SystemTime::now()) {
+        if self.0.state.read().certificates.fresh_for(domains, SystemTime::now()).is_some() {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Unavailable, "the authority has issued a certificate for other names or a past time"))
@@ -288,6 +299,7 @@ impl Tls {
     /// # Errors
     /// A file cannot be used; the old certificates stay in use.
     pub(crate) async fn reload(&self, config: &TlsConfig) -> Result<impl FnOnce() + use<>> {
+        let reloading = Arc::clone(&self.0.reloading).lock_owned().await;
         let old = Arc::clone(&self.0.state.read());
         let protocols: Vec<_> = old.servers.iter().map(|(protocols, _)| *protocols).collect();
         let (config, files) = (config.clone(), self.0.files.clone());
@@ -298,14 +310,22 @@ impl Tls {
             this.metrics.is_current.set(1);
             this.metrics.show(&state.certificates);
             tracing::info!(certificates = state.certificates.iter().count(), "read the certificates of [tls]");
-            *this.state.write() = Arc::new(state);
+            let state = Arc::new(state);
+            let old = mem::replace(&mut *this.state.write(), Arc::clone(&state));
+            old.clients.iter().filter(|(name, token)| state.clients.get(*name) != Some(token)).for_each(
+                |(_, token)| {
+                    token.cancel();
+                },
+            );
+            drop(reloading);
         })
     }
 }
 
 impl Files {
     /// Reads all files. Blocks. Sessions of `old` can be resumed, unless the issuers of client certificates differ: a
-    /// session keeps the certificate of its client.
+    /// session keeps the certificate of its client. Clients of `old` keep their rights, unless issuers or their scopes
+    /// differ.
     fn read(&self, config: TlsConfig, protocols: &[Alpn], old: Option<&State>) -> Result<State> {
         let provider = &self.provider;
         // Before the files are read: a change in between is then seen later.
@@ -313,15 +333,19 @@ impl Files {
         let certificates = Arc::new(Certificates::read(&all_files(&config, &self.repo), provider)?);
         warn_of_expiry(&certificates);
         let verifier = clients::verifier(&config, provider)?;
-        let is_same_ca = |old: &&State| {
-            let ca = |seen: &[Seen]| seen.iter().find(|seen| seen.path == config.client_ca).map(|seen| seen.version);
-            old.config.client_ca == config.client_ca && ca(&old.seen) == ca(&seen)
-        };
-        let ticketer = match old.filter(is_same_ca) {
+        let client_ca = clients::issuers(&config)?;
+        let old = old.filter(|old| old.client_ca == client_ca);
+        let ticketer = match old {
             Some(old) => Arc::clone(&old.ticketer),
             None => aws_lc_rs::Ticketer::new()
                 .map_err(|e| Error::internal("cannot create session tickets").with_source(e))?,
         };
+        let kept = |name: &str| {
+            let old = old.filter(|old| old.config.client_scopes.get(name) == config.client_scopes.get(name));
+            old.and_then(|old| old.clients.get(name).cloned())
+        };
+        let names = config.client_scopes.keys();
+        let clients = names.map(|name| (name.clone(), kept(name).unwrap_or_default())).collect();
         let versions: &[_] = match config.min_version.as_str() {
             "1.3" => &[&rustls::version::TLS13],
             _ => &[&rustls::version::TLS13, &rustls::version::TLS12],
@@ -342,13 +366,16 @@ impl Files {
             server.ticketer = Arc::clone(&ticketer);
             servers.push((*protocols, Arc::new(server)));
         }
-        Ok(State { config, seen, certificates, ticketer, servers })
+        Ok(State { config, seen, certificates, ticketer, client_ca, clients, servers })
     }
 }
 
 fn warn_of_expiry(certificates: &Certificates) {
-    let soon = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + EXPIRES_SOON;
-    for certificate in certificates.iter().filter(|it| it.expires < i64::try_from(soon.as_secs()).unwrap_or(i64::MAX)) {
+    let now = SystemTime::now();
+    let soon = now.duration_since(UNIX_EPOCH).unwrap_or_default() + EXPIRES_SOON;
+    let is_soon = |it: &&Certificate| it.expires < i64::try_from(soon.as_secs()).unwrap_or(i64::MAX);
+    // Some certificates are new and valid for less than a week.
+    for certificate in certificates.iter().filter(is_soon).filter(|it| it.fresh_for(now).is_none()) {
         let names = certificate.names.join(", ");
         tracing::warn!(names, expires = certificate.expires, "a certificate has expired or will within a week");
     }

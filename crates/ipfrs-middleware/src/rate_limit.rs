@@ -10,7 +10,7 @@ mod paced;
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
@@ -42,6 +42,8 @@ pub struct RateLimiter(Option<Arc<Limiter>>);
 struct Limiter {
     /// The limits in force.
     shared: RwLock<Option<Arc<Shared>>>,
+    /// Whether there are any, for requests that have no time to lock.
+    is_enabled: AtomicBool,
     client_hits: IntCounter,
     caller_hits: IntCounter,
 }
@@ -106,7 +108,12 @@ impl RateLimiter {
         let hits = IntCounterVec::new(Opts::new("ipfrs_rate_limit_hits_total", help), &["payer"]);
         let hits = registered(registry, hits)?;
         let (client_hits, caller_hits) = (hits.with_label_values(&["client"]), hits.with_label_values(&["caller"]));
-        let this = Self(Some(Arc::new(Limiter { shared: RwLock::default(), client_hits, caller_hits })));
+        let this = Self(Some(Arc::new(Limiter {
+            shared: RwLock::default(),
+            is_enabled: AtomicBool::new(false),
+            client_hits,
+            caller_hits,
+        })));
         this.set(config)?;
         Ok(this)
     }
@@ -119,6 +126,7 @@ impl RateLimiter {
         config.validate()?;
         let Some(limiter) = &self.0 else { return Ok(()) };
         *limiter.shared.write() = config.enabled.then(|| Arc::new(Shared::new(config)));
+        limiter.is_enabled.store(config.enabled, Ordering::Relaxed);
         Ok(())
     }
 
@@ -131,7 +139,7 @@ impl RateLimiter {
     /// Returns whether there are limits.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
-        self.0.as_ref().is_some_and(|limiter| limiter.shared.read().is_some())
+        self.0.as_ref().is_some_and(|limiter| limiter.is_enabled.load(Ordering::Relaxed))
     }
 
     fn shared(&self) -> Option<Arc<Shared>> {

@@ -296,6 +296,8 @@ impl WebSocket {
         let text = text.into();
         let mut frame = Vec::with_capacity(text.len() + MAX_FRAME_HEAD_BYTES);
         text_frame(&mut frame, text.as_bytes());
+        // A client may take long to read the frame.
+        drop(text);
         self.send_frames(Bytes::from(frame)).await
     }
 

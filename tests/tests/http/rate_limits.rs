@@ -115,6 +115,48 @@ async fn cached_content_and_commands_take_tokens_of_the_same_client() {
 }
 
 #[tokio::test]
+async fn limits_that_a_reload_sets_count_requests_of_open_connections() {
+    let mut gateway = TestGateway::start().await;
+    let cid = gateway.add("", "hello").await;
+    let (client, url) = (crate::harness::client().build().unwrap(), gateway.url(&format!("/ipfs/{cid}")));
+    let get = async || client.get(&url).send().await.unwrap();
+    // The head of the response is written without hyper, for headers that were seen before.
+    for _ in 0..4 {
+        assert_eq!(get().await.text().await.unwrap(), "hello");
+    }
+    let mut config = ipfrs_interface::Config::default();
+    config.rate_limit.enabled = true;
+    (config.rate_limit.requests_per_second, config.rate_limit.burst_requests) = (1, BURST as u64);
+    gateway.gateway.reload(&config).await.unwrap();
+    until_refused(get).await;
+}
+
+#[tokio::test]
+async fn needless_credentials_spare_nobody_the_limits() {
+    let resolver = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = resolver.local_addr().unwrap();
+    let gateway = start(|config| {
+        config.auth.enabled = true;
+        config.dns.resolvers = serde_json::from_value(address.to_string().into()).unwrap();
+        config.dns.timeout_seconds = 1;
+        config.gateway.max_concurrent_requests = 2 * BURST;
+    })
+    .await;
+    let send = |method: Method, path: &str, host: &str| {
+        gateway.request(method, path).header("host", host).bearer_auth("x").send()
+    };
+    until_refused(async || send(Method::GET, "//", "-").await.unwrap()).await;
+    // No lookup for those who have no token left. A few come back meanwhile.
+    let hosts = (0..20).map(|number| format!("h{number}.example.net"));
+    let asked = futures::future::join_all(hosts.map(|host| async { send(Method::GET, "/", &{ host }).await.unwrap() }));
+    let refused = asked.await.iter().filter(|response| response.status() == 429).count();
+    assert!(refused > 10, "{refused}");
+    // Probes are free, whatever the host.
+    let probe = gateway.request(Method::GET, "/health").header("host", "probe.example.net").send().await.unwrap();
+    assert_eq!(probe.status(), 200);
+}
+
+#[tokio::test]
 async fn proxies_name_the_clients_that_pay() {
     let loopback = || "127.0.0.1".to_owned().try_into().unwrap();
     let gateway = start(|config| config.gateway.trusted_proxies = vec![loopback()]).await;

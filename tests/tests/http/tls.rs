@@ -1,6 +1,7 @@
 //! `[tls]`: HTTPS on all listeners.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -69,11 +70,13 @@ impl Issuer {
 
     /// Returns a client that trusts this issuer and finds all names of the certificates at the gateway.
     fn client(&self, gateway: &TestGateway) -> ClientBuilder {
+        self.client_at(gateway.address())
+    }
+
+    fn client_at(&self, address: SocketAddr) -> ClientBuilder {
         let ca = Certificate::from_pem(self.issuer.pem().as_bytes()).unwrap();
         let builder = Client::builder().no_proxy().tls_certs_only([ca]).redirect(reqwest::redirect::Policy::none());
-        ["localhost", "gw.test", "b.test"]
-            .iter()
-            .fold(builder, |builder, name| builder.resolve(name, gateway.address()))
+        ["localhost", "gw.test", "b.test"].iter().fold(builder, |builder, name| builder.resolve(name, address))
     }
 
     /// Connects with this library, which shows the details of the handshake.
@@ -202,14 +205,17 @@ async fn client_certificates_are_callers_with_scopes() {
     let issuer = Issuer::new();
     issuer.issue("ci", &["ci.example.org"]);
     issuer.issue("other", &["other.example.org"]);
-    let gateway = issuer
-        .gateway(|config| {
-            config.auth.enabled = true;
-            config.tls.client_ca = issuer.path("ca.pem");
-            config.tls.client_scopes.insert("ci.example.org".to_owned(), vec![Scope::Write]);
+    let mut config = None;
+    let mut gateway = issuer
+        .gateway(|given| {
+            given.auth.enabled = true;
+            given.tls.client_ca = issuer.path("ca.pem");
+            given.tls.client_scopes.insert("ci.example.org".to_owned(), vec![Scope::Write]);
+            config = Some(given.clone());
         })
         .await;
-    let url = |command: &str| format!("https://localhost:{}/api/v0/{command}", gateway.port());
+    let address = gateway.address();
+    let url = |command: &str| format!("https://localhost:{}/api/v0/{command}", address.port());
     let status = async |client: &Client, command: &str, from: Option<&str>| {
         let form = reqwest::multipart::Form::new().text("file", "hello");
         let request = client.post(url(command)).multipart(form);
@@ -218,14 +224,23 @@ async fn client_certificates_are_callers_with_scopes() {
     };
     let with = |name: &str| {
         let pem = ["key", "pem"].map(|end| fs::read_to_string(issuer.path(&format!("{name}.{end}"))).unwrap()).concat();
-        issuer.client(&gateway).identity(Identity::from_pem(pem.as_bytes()).unwrap()).build().unwrap()
+        issuer.client_at(address).identity(Identity::from_pem(pem.as_bytes()).unwrap()).build().unwrap()
     };
-    let (ci, other, none) = (with("ci"), with("other"), issuer.client(&gateway).build().unwrap());
+    let (ci, other, none) = (with("ci"), with("other"), issuer.client_at(address).build().unwrap());
     assert_eq!(status(&ci, "add", None).await, 200);
     assert_eq!(status(&ci, "repo/gc", None).await, 403);
     assert_eq!(status(&ci, "add", Some("cross-site")).await, 401, "a page uses the user's certificate");
     assert_eq!(status(&other, "add", None).await, 403);
     assert_eq!(status(&none, "add", None).await, 401);
+    // The client keeps its connection, which gets the new scopes with a new handshake only.
+    let mut config = config.unwrap();
+    config.tls.client_scopes.insert("new.example.org".to_owned(), vec![Scope::Read]);
+    gateway.gateway.reload(&config).await.unwrap();
+    assert_eq!(status(&ci, "add", None).await, 200, "nothing has changed for this client");
+    config.tls.client_scopes.clear();
+    gateway.gateway.reload(&config).await.unwrap();
+    assert_eq!(status(&ci, "add", None).await, 401);
+    assert_eq!(status(&with("ci"), "add", None).await, 403);
 }
 
 #[tokio::test]

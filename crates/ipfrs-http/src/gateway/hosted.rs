@@ -12,8 +12,9 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::header::LOCATION;
-use http::{Method, StatusCode, Uri};
+use http::{HeaderValue, Method, StatusCode, Uri};
 use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_middleware::rate_limit::Ticket;
 use ipfrs_middleware::{Client, NoPermit, RequestPermit};
 use ipfrs_node::NameRoot;
 use tower::Service as _;
@@ -24,13 +25,14 @@ use super::hosts::{HostedRequest, Place};
 use super::path::{decoded, split_root};
 use super::site::Site;
 use super::{address, cors, subdomain, welcome};
+use crate::access::failure;
 use crate::access_rule::Access;
 use crate::config::{HostConfig, Namespace};
 use crate::error::GatewayError;
-use crate::rate::paid_response;
+use crate::rate::{Paid, PaidLookup, paid_response};
 use crate::request_id;
 use crate::request_lifecycle::{Arrived, set_client, too_many, with_request_lifecycle};
-use crate::routes::{IPFS_ROUTE, IPNS_ROUTE, UNMATCHED};
+use crate::routes::{IPFS_ROUTE, IPNS_ROUTE, PROBES, UNMATCHED};
 use crate::state::AppState;
 
 /// Read-only routes that a configured gateway serves in addition to content.
@@ -51,16 +53,27 @@ pub(crate) async fn answer(
 ) -> Response {
     let arrived = Arrived(Instant::now());
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();
+    let is_paid = request.extensions().get::<Paid>().is_some() || PROBES.contains(&request.uri().path());
     let decide_future = decide(&state, &hosted_request, request.uri(), request.method());
-    let decision = match with_permit(&state, client, decide_future).await {
-        Ok(decision) => decision,
+    let (decision, ticket) = match with_permit(&state, client, is_paid, decide_future).await {
+        Ok(decided) => decided,
         Err(refused) => {
             let family = state.metrics.family(UNMATCHED, request.method());
             let id = request_id::of(request.headers(), &state.request_ids);
-            let answer = async |_| too_many(&state, refused, UNMATCHED, &id);
+            if matches!(refused, Refused::OverLimit(_)) {
+                // It is counted once.
+                request.extensions_mut().insert(Paid(None));
+            }
+            let answer = async |_| match refused {
+                Refused::NoPermit(refused) => too_many(&state, refused, UNMATCHED, &id),
+                Refused::OverLimit(error) => over_limit(&state, error, &id),
+            };
             return with_request_lifecycle(&state, family, Access::OPEN, request, answer).await;
         }
     };
+    if let Some(ticket) = ticket {
+        request.extensions_mut().insert(PaidLookup(ticket));
+    }
     request.extensions_mut().insert(arrived);
     match decision {
         Ok(Decision::Daemon { is_public }) => {
@@ -101,21 +114,39 @@ pub(crate) async fn answer(
     }
 }
 
-/// Waits for the decision about a request. A request that has to wait, for DNS, takes a request permit.
+/// Why a request is not decided about.
+enum Refused {
+    NoPermit(NoPermit),
+    OverLimit(Error),
+}
+
+/// Returns the response to a client that has sent too many requests.
+fn over_limit(state: &AppState, error: Error, id: &HeaderValue) -> Response {
+    let mut response = failure(error, UNMATCHED, id);
+    // A page of another origin learns the status, and when to come back.
+    cors::add(response.headers_mut());
+    state.rate_limits.describe_refusal(None, response.headers_mut());
+    response
+}
+
+/// Waits for the decision about a request. A request that has to wait, for DNS, takes a request permit and, unless it
+/// is paid, a token of the rate limits, charged to the client, because the caller is not known yet.
 ///
 /// # Errors
-/// [`NoPermit`] if too many requests are in progress.
+/// [`Refused`] if too many requests are in progress, or the client has sent too many.
 async fn with_permit<T>(
     state: &AppState,
     client: Client,
+    is_paid: bool,
     decide_future: impl Future<Output = T>,
-) -> std::result::Result<T, NoPermit> {
+) -> std::result::Result<(T, Option<Ticket>), Refused> {
     let mut decide_future = pin!(decide_future);
     if let Poll::Ready(decision) = futures::poll!(decide_future.as_mut()) {
-        return Ok(decision);
+        return Ok((decision, None));
     }
-    let _permit = state.permits.take(client)?;
-    Ok(decide_future.await)
+    let _permit = state.permits.take(client).map_err(Refused::NoPermit)?;
+    let ticket = if is_paid { None } else { state.rate_limits.take(client, None).map_err(Refused::OverLimit)? };
+    Ok((decide_future.await, ticket))
 }
 
 async fn observed(state: AppState, route: &str, request: Request, mut response: Response) -> Response {

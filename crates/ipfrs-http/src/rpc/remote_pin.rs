@@ -1,8 +1,10 @@
 //! `pin/remote/*`: pins at pinning services.
 
+use axum::Extension;
 use axum::extract::State;
 use futures::StreamExt;
 use ipfrs_core::{Error, Result, parse_cid};
+use ipfrs_middleware::auth::{Caller, Scope};
 use ipfrs_node::{ContentPath, PinningService, RemotePinFilter};
 use ipfrs_rpc::types::{PinState, PinStatus, RemotePin, RemoteService, RemoteServices, ServiceStat};
 
@@ -56,8 +58,15 @@ pub(super) async fn remove_service(State(state): State<AppState>, args: Args) ->
 
 /// `pin/remote/service/ls[?stat=]`: lists the services; with `stat`, also whether they respond, and their numbers of
 /// pins.
-pub(super) async fn services(State(state): State<AppState>, args: Args) -> CommandResult {
+///
+/// User names and passwords in URLs are shown only to callers with the scope `admin`.
+pub(super) async fn services(
+    State(state): State<AppState>,
+    caller: Option<Extension<Caller>>,
+    args: Args,
+) -> CommandResult {
     let with_stat = args.is_set("stat");
+    let is_admin = caller.is_none_or(|Extension(caller)| caller.require(Scope::Admin).is_ok());
     let described = |PinningService { name, endpoint }| {
         let node = state.node.clone();
         async move {
@@ -66,12 +75,23 @@ pub(super) async fn services(State(state): State<AppState>, args: Args) -> Comma
                 let status = if counted.is_ok() { "valid" } else { "invalid" };
                 ServiceStat { status: status.to_owned(), pin_count: counted.ok() }
             });
-            RemoteService { service: name, api_endpoint: endpoint, stat }
+            let api_endpoint = if is_admin { endpoint } else { without_user(endpoint) };
+            RemoteService { service: name, api_endpoint, stat }
         }
     };
     let services = state.node.pinning_services().await?.into_iter().map(described);
     let remote_services = futures::stream::iter(services).buffered(CONCURRENT_SERVICES).collect().await;
     Ok(output::object(RemoteServices { remote_services }))
+}
+
+/// Returns a URL without user name and password.
+fn without_user(endpoint: String) -> String {
+    let Some((scheme, rest)) = endpoint.split_once("://") else { return endpoint };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match rest[..end].rfind('@') {
+        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+        None => endpoint,
+    }
 }
 
 /// Number of services that are queried at the same time.

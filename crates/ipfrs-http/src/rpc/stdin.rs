@@ -10,6 +10,7 @@ use ipfrs_node::LinkName;
 
 use super::definition::Argument;
 use super::multipart::{self, Parts};
+use crate::access::BodyAudit;
 use crate::error::RpcError;
 use crate::state::AppState;
 
@@ -50,6 +51,9 @@ pub(super) async fn read(
     if let Some(blank) = read.iter().position(is_blank) {
         let line = blank + 1;
         return Err(RpcError::Request(format!("line {line} of the arguments in the body is blank: leave it out")));
+    }
+    if let Some(audited) = request.extensions().get::<BodyAudit>() {
+        audited.note(read.iter().map(LinkName::to_string_lossy));
     }
     Ok((read, Some(memory).filter(|_| bytes > UNCOUNTED_BYTES)))
 }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::{Request, Response};
+use axum::http::{Method, Request, Response};
 use instant_acme::{
-    Account, AccountBuilder, AccountCredentials, AuthorizationStatus, BodyWrapper, BytesResponse, ChallengeType,
-    HttpClient, Identifier, NewAccount, NewOrder, OrderStatus, RetryPolicy,
+    Account, AccountBuilder, AccountCredentials, AuthorizationState, AuthorizationStatus, BodyWrapper, BytesResponse,
+    ChallengeType, HttpClient, Identifier, NewAccount, NewOrder, Order, OrderStatus, Problem, RetryPolicy,
 };
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::off_workers;
@@ -24,6 +24,7 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::ClientHello;
 use rustls::sign::CertifiedKey;
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::certificates::read_chain;
@@ -38,11 +39,14 @@ const DIRECTORY: &str = "tls";
 /// Maximum duration of one attempt to get a certificate.
 const MAX_ATTEMPT: Duration = Duration::from_secs(300);
 
-/// Time between two looks at the age of the certificate.
+/// Maximum time between two looks at the age of the certificate.
 pub(super) const LOOK: Duration = Duration::from_secs(3600);
 
 /// Time until an attempt is repeated: after the first failure, and at most. Authorities limit failed attempts.
 const RETRY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(6 * 3600));
+
+/// Type of the problem that the authority has no such account (RFC 8555, 6.7).
+const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 
 /// Largest response of the authority, in bytes.
 const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
@@ -201,7 +205,14 @@ impl Acme {
     async fn obtain(&self) -> Result<()> {
         let account = self.account().await?;
         let identifiers: Vec<_> = self.config.domains.iter().cloned().map(Identifier::Dns).collect();
-        let mut order = account.new_order(&NewOrder::new(&identifiers)).await.map_err(refused)?;
+        let mut order = match account.new_order(&NewOrder::new(&identifiers)).await {
+            Ok(order) => order,
+            Err(instant_acme::Error::Api(problem)) if problem.r#type.as_deref() == Some(NO_ACCOUNT) => {
+                self.forget_account().await?;
+                return Err(failed("the authority no longer has the account: the next attempt makes a new one"));
+            }
+            Err(error) => return Err(refused(error)),
+        };
         let mut answered = Vec::new();
         let mut authorizations = order.authorizations();
         while let Some(authorization) = authorizations.next().await {
@@ -209,7 +220,10 @@ impl Acme {
             match authorization.status {
                 AuthorizationStatus::Pending => {}
                 AuthorizationStatus::Valid => continue,
-                _ => return Err(failed("the authority refused an earlier attempt")),
+                _ => {
+                    let why = causes(&authorization);
+                    return Err(failed(&format!("the authority refused an earlier attempt: {why}")));
+                }
             }
             let challenge = authorization.challenge(ChallengeType::TlsAlpn01);
             let mut challenge = challenge.ok_or_else(|| failed("the authority does not offer TLS-ALPN-01"))?;
@@ -221,15 +235,11 @@ impl Acme {
             challenge.set_ready().await.map_err(refused)?;
         }
         let retries = RetryPolicy::default().timeout(MAX_ATTEMPT);
-        match order.poll_ready(&retries).await.map_err(refused)? {
-            OrderStatus::Ready | OrderStatus::Valid => {}
-            _ => {
-                let names = self.domains();
-                return Err(failed(&format!(
-                    "the authority could not verify all of {names}: each must lead to the HTTPS port of this daemon, 443 \
-                     from outside"
-                )));
-            }
+        match order.poll_ready(&retries).await {
+            Ok(OrderStatus::Ready | OrderStatus::Valid) => {}
+            Ok(_) => return Err(self.unverified(order, None).await),
+            Err(instant_acme::Error::Api(problem)) => return Err(self.unverified(order, Some(problem)).await),
+            Err(error) => return Err(refused(error)),
         }
         drop(answered);
         let key = order.finalize().await.map_err(refused)?;
@@ -238,9 +248,45 @@ impl Acme {
         self.store(path, format!("{key}{chain}").into_bytes()).await
     }
 
+    /// Returns why an order has failed. The order need not have a `problem` (RFC 8555, 7.1.3), but its challenges do.
+    async fn unverified(&self, mut order: Order, problem: Option<Problem>) -> Error {
+        let mut why = Vec::new();
+        let mut authorizations = order.authorizations();
+        while let Some(authorization) = authorizations.next().await {
+            let Ok(mut authorization) = authorization else { continue };
+            if authorization.refresh().await.is_ok() && authorization.status != AuthorizationStatus::Valid {
+                why.push(causes(&authorization));
+            }
+        }
+        if let Some(problem) = problem {
+            if why.is_empty() {
+                return refused(instant_acme::Error::Api(problem));
+            }
+            why.extend(problem.detail);
+        }
+        let (names, why) = (self.domains(), why.join("; "));
+        failed(&format!(
+            "the authority could not verify all of {names}: each must lead to the HTTPS port of this daemon, 443 from \
+             outside ({why})"
+        ))
+    }
+
+    /// Removes the file with the account.
+    async fn forget_account(&self) -> Result<()> {
+        let path = self.account_file();
+        off_workers(move || {
+            fs::remove_file(&path).map_err(|e| Error::io(format_args!("cannot remove {}", path.display()), e))
+        })
+        .await
+    }
+
+    fn account_file(&self) -> PathBuf {
+        self.repo.join(DIRECTORY).join("account.json")
+    }
+
     /// Returns the account at the authority, and creates it if there is none yet.
     async fn account(&self) -> Result<Account> {
-        let path = self.repo.join(DIRECTORY).join("account.json");
+        let path = self.account_file();
         let (read, shown) = (path.clone(), path.display().to_string());
         let stored = off_workers(move || read_private(&read, Exposed::Refuse));
         if let Some(bytes) = stored.await? {
@@ -286,6 +332,17 @@ impl Acme {
     }
 }
 
+/// Returns what failed for one domain.
+fn causes(authorization: &AuthorizationState) -> String {
+    let details = authorization.challenges.iter().filter_map(|challenge| challenge.error.as_ref()?.detail.as_deref());
+    let details: Vec<_> = details.collect();
+    let why = if details.is_empty() { "no reason is given".to_owned() } else { details.join(", ") };
+    match authorization.identifier().identifier {
+        Identifier::Dns(domain) => format!("{domain}: {why}"),
+        _ => why,
+    }
+}
+
 /// Contents of the file with the account.
 #[derive(Deserialize)]
 struct Stored {
@@ -305,6 +362,7 @@ impl HttpClient for Http {
         Box::pin(async move {
             let other = |e: axum::BoxError| instant_acme::Error::Other(e);
             let (parts, body) = request.into_parts();
+            let is_get = parts.method == Method::GET;
             let body = axum::body::to_bytes(Body::new(body), MAX_RESPONSE_BYTES).await.map_err(|e| other(e.into()))?;
             let request = reqwest::Request::try_from(Request::from_parts(parts, body)).map_err(|e| other(e.into()))?;
             let mut response = client.execute(request).await.map_err(|e| other(e.into()))?;
@@ -318,6 +376,12 @@ impl HttpClient for Http {
                     return Err(other("the authority sends too much".into()));
                 }
                 bytes.extend_from_slice(&piece);
+            }
+            // The library reads the directory whatever the status.
+            if is_get && !response.status().is_success() {
+                let problem: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                let detail = problem["detail"].as_str().map(|detail| format!(": {detail}")).unwrap_or_default();
+                return Err(other(format!("{} has status {}{detail}", response.url(), response.status()).into()));
             }
             Ok(head.body(Body::from(bytes)).map_err(|e| other(e.into()))?.into())
         })

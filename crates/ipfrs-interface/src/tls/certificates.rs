@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ipfrs_core::{Error, Result};
 use rustls::crypto::CryptoProvider;
@@ -70,13 +70,11 @@ impl Certificates {
         self.all.iter()
     }
 
-    /// Returns whether one certificate is for all of these names and has more than a third of its time left.
-    pub(super) fn covers(&self, names: &[String], now: SystemTime) -> bool {
-        let now = now.duration_since(UNIX_EPOCH).map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
-        self.all.iter().any(|certificate| {
-            let is_fresh = certificate.expires - now > (certificate.expires - certificate.begins) / 3;
-            is_fresh && names.iter().all(|name| certificate.names.contains(&name.to_ascii_lowercase()))
-        })
+    /// Returns the time until one of the certificates for all of `names` should be renewed: when a third of its time is
+    /// left. Returns `None` if none is as fresh.
+    pub(super) fn fresh_for(&self, names: &[String], now: SystemTime) -> Option<Duration> {
+        let covers = |it: &&Certificate| names.iter().all(|name| it.names.contains(&name.to_ascii_lowercase()));
+        self.all.iter().filter(covers).filter_map(|certificate| certificate.fresh_for(now)).max()
     }
 
     /// Returns the certificate for a handshake: one for the host that the client names, else the first one. Of several
@@ -110,6 +108,13 @@ impl Certificate {
             Error::invalid(format!("tls: the key in {path} cannot be used with the certificate in {certificate}: {e}"))
         })?;
         Ok(Self { key: Arc::new(key), names, begins, expires })
+    }
+
+    /// Returns the time until a third of its time is left; `None` if that is past.
+    pub(super) fn fresh_for(&self, now: SystemTime) -> Option<Duration> {
+        let now = now.duration_since(UNIX_EPOCH).map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+        let left = self.expires.saturating_sub(now).saturating_sub((self.expires - self.begins) / 3);
+        u64::try_from(left).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs)
     }
 }
 

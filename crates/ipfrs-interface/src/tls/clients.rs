@@ -1,5 +1,7 @@
 //! Certificates of clients, and the principals that they stand for.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,6 +13,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use tokio_util::sync::CancellationToken;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
@@ -31,6 +34,18 @@ pub(super) fn verifier(config: &TlsConfig, provider: &Arc<CryptoProvider>) -> Re
     verifier.build().map_err(|e| Error::invalid(format!("tls.client_ca = {}: {e}", config.client_ca.display())))
 }
 
+/// Returns the file with the issuers; empty if there is none.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn issuers(config: &TlsConfig) -> Result<Vec<u8>> {
+    let path = &config.client_ca;
+    if path.as_os_str().is_empty() {
+        return Ok(Vec::new());
+    }
+    fs::read(path).map_err(|e| Error::io(format_args!("tls.client_ca: cannot read {}", path.display()), e))
+}
+
 fn roots(path: &Path) -> Result<Arc<RootCertStore>> {
     let mut roots = RootCertStore::empty();
     for certificate in read_chain(path)? {
@@ -42,8 +57,12 @@ fn roots(path: &Path) -> Result<Arc<RootCertStore>> {
 }
 
 /// Returns the principal of a verified certificate. Its name is the first one in `tls.client_scopes` of those in the
-/// certificate; without any there, it has no scopes.
-pub(super) fn principal(certificate: &CertificateDer<'_>, config: &TlsConfig) -> Option<Principal> {
+/// certificate; without any there, it has no scopes. It has rights until its name in `tokens` is cancelled.
+pub(super) fn principal(
+    certificate: &CertificateDer<'_>,
+    config: &TlsConfig,
+    tokens: &BTreeMap<String, CancellationToken>,
+) -> Option<Principal> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let names = names(&certificate);
     let known = names.iter().find_map(|name| config.client_scopes.get_key_value(name));
@@ -52,7 +71,8 @@ pub(super) fn principal(certificate: &CertificateDer<'_>, config: &TlsConfig) ->
         None => (names.first().map_or("unnamed", String::as_str), Scopes::default()),
     };
     let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or_default();
-    Some(Principal::of_certificate(name, scopes, SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)))
+    let revoked = tokens.get(name).cloned().unwrap_or_default();
+    Some(Principal::of_certificate(name, scopes, SystemTime::UNIX_EPOCH + Duration::from_secs(seconds), revoked))
 }
 
 /// Returns the names in a certificate: DNS names, e-mail addresses and URIs of the subject alternative name, then the

@@ -15,9 +15,10 @@ use super::scope::{Need, Scopes};
 use super::{Checks, Proof};
 
 impl Principal {
-    /// Returns the principal of a verified client certificate with this name.
+    /// Returns the principal of a verified client certificate with this name. It has rights until `revoked` is
+    /// cancelled.
     #[must_use]
-    pub fn of_certificate(name: &str, scopes: Scopes, expires: SystemTime) -> Self {
+    pub fn of_certificate(name: &str, scopes: Scopes, expires: SystemTime, revoked: CancellationToken) -> Self {
         Self {
             name: format!("cert:{name}"),
             key: None,
@@ -26,17 +27,20 @@ impl Principal {
             roots: None,
             expires: Some(expires),
             commands: None,
-            revoked: CancellationToken::new(),
+            revoked,
         }
     }
 }
 
 impl Checks {
-    /// Checks that a certificate has not expired since its connection began.
+    /// Checks that a certificate has neither expired nor been revoked since its connection began.
     pub(super) fn certified(&self, principal: &Arc<Principal>) -> Result<Arc<Principal>> {
-        let outcome = match principal.is_expired(SystemTime::now()) {
-            true => Outcome::Expired,
-            false => Outcome::Accepted,
+        let outcome = if principal.revoked.is_cancelled() {
+            Outcome::Unknown
+        } else if principal.is_expired(SystemTime::now()) {
+            Outcome::Expired
+        } else {
+            Outcome::Accepted
         };
         self.metrics.count(Method::Certificate, outcome);
         if outcome == Outcome::Accepted { Ok(Arc::clone(principal)) } else { Err(failure::refused(outcome)) }

@@ -73,10 +73,22 @@ enum Source {
     Url(String, reqwest::Client),
 }
 
+/// A key of the issuer.
+struct IssuerKey {
+    algorithm: Algorithm,
+    key: DecodingKey,
+    /// The key as it was read.
+    jwk: Jwk,
+    /// Cancelled when the issuer withdraws the key: connections whose caller it has verified end.
+    withdrawn: CancellationToken,
+}
+
+/// Keys by `kid`; a key without one has the name "".
+type IssuerKeys = HashMap<String, Vec<IssuerKey>>;
+
 #[derive(Default)]
 struct KeySet {
-    /// Keys by `kid`; a key without one has the name "".
-    keys: HashMap<String, Vec<(Algorithm, DecodingKey)>>,
+    keys: IssuerKeys,
     /// When the keys were read.
     read: Option<Instant>,
 }
@@ -84,7 +96,7 @@ struct KeySet {
 /// A key set that was parsed.
 #[derive(Default)]
 pub(super) struct Parsed {
-    keys: HashMap<String, Vec<(Algorithm, DecodingKey)>>,
+    keys: IssuerKeys,
     /// Number of keys in the set, also of those that are not used.
     listed: usize,
 }
@@ -147,10 +159,10 @@ impl JwtVerifier {
         if age.is_none_or(|age| age > MAX_AGE) {
             return Err(Outcome::Unavailable);
         }
-        let named: Vec<DecodingKey> = {
+        let named: Vec<(DecodingKey, CancellationToken)> = {
             let keys = self.keys.read();
-            let named = keys.keys.get(&kid).into_iter().flatten();
-            named.filter(|(algorithm, _)| *algorithm == header.alg).map(|(_, key)| key.clone()).collect()
+            let named = keys.keys.get(&kid).into_iter().flatten().filter(|key| key.algorithm == header.alg);
+            named.map(|key| (key.key.clone(), key.withdrawn.clone())).collect()
         };
         let mut validation = Validation::new(header.alg);
         validation.leeway = LEEWAY_SECONDS;
@@ -159,11 +171,11 @@ impl JwtVerifier {
         validation.set_audience(&[&self.audience]);
         validation.set_required_spec_claims(&["exp", "iss", "aud"]);
         // Keys may share a name, as those without one do.
-        let mut claims = None;
-        for key in &named {
-            match decode::<Map<String, Value>>(token, key, &validation) {
+        let mut verified = None;
+        for (key, withdrawn) in named {
+            match decode::<Map<String, Value>>(token, &key, &validation) {
                 Ok(decoded) => {
-                    claims = Some(decoded.claims);
+                    verified = Some((decoded.claims, withdrawn));
                     break;
                 }
                 Err(e) if matches!(e.kind(), TokenError::ExpiredSignature | TokenError::ImmatureSignature) => {
@@ -172,15 +184,16 @@ impl JwtVerifier {
                 Err(_) => {}
             }
         }
-        let claims = claims.ok_or(Outcome::Unknown)?;
+        let (claims, withdrawn) = verified.ok_or(Outcome::Unknown)?;
         // The library also takes a list of issuers, which is no JSON Web Token (RFC 7519, 4.1.1).
         if !claims.get("iss").is_some_and(Value::is_string) {
             return Err(Outcome::Malformed);
         }
-        Ok(Arc::new(self.principal(&claims).ok_or(Outcome::Malformed)?))
+        Ok(Arc::new(self.principal(&claims, withdrawn).ok_or(Outcome::Malformed)?))
     }
 
-    fn principal(&self, claims: &Map<String, Value>) -> Option<Principal> {
+    /// Returns the caller with these claims, who has rights until `revoked` is cancelled.
+    fn principal(&self, claims: &Map<String, Value>, revoked: CancellationToken) -> Option<Principal> {
         let subject = claims.get("sub").and_then(Value::as_str).unwrap_or_default();
         let seconds = claims.get("exp").and_then(Value::as_f64).filter(|seconds| *seconds >= 0.0)?;
         let expires = Duration::try_from_secs_f64(seconds).ok().and_then(|time| UNIX_EPOCH.checked_add(time))?;
@@ -199,7 +212,7 @@ impl JwtVerifier {
             roots: roots.map(Vec::into_boxed_slice),
             expires: SystemTime::checked_add(&expires, Duration::from_secs(LEEWAY_SECONDS)),
             commands: None,
-            revoked: CancellationToken::new(),
+            revoked,
         })
     }
 
@@ -263,11 +276,22 @@ impl JwtVerifier {
         matches!(self.source, Source::Url(..))
     }
 
-    pub(super) fn apply(&self, parsed: Parsed) {
+    /// Uses these keys from now on. What callers do whose keys are no longer in the set ends.
+    pub(super) fn apply(&self, mut parsed: Parsed) {
         if parsed.keys.is_empty() {
             tracing::warn!("auth.jwt_keys: the set has no key for HS256, EdDSA, ES256 or RS256, so no token is valid");
         }
-        *self.keys.write() = KeySet { keys: parsed.keys, read: Some(Instant::now()) };
+        let mut current = self.keys.write();
+        for (kid, old) in
+            current.keys.drain().flat_map(|(kid, keys)| keys.into_iter().map(move |key| (kid.clone(), key)))
+        {
+            let new = parsed.keys.get_mut(&kid).into_iter().flatten();
+            match new.into_iter().find(|new| new.jwk == old.jwk) {
+                Some(new) => new.withdrawn = old.withdrawn,
+                None => old.withdrawn.cancel(),
+            }
+        }
+        *current = KeySet { keys: parsed.keys, read: Some(Instant::now()) };
     }
 }
 
@@ -335,7 +359,7 @@ async fn fetch(url: &str, client: &reqwest::Client) -> Result<Vec<u8>> {
 fn parse(bytes: &[u8], allows_secrets: bool) -> Result<Parsed> {
     let invalid = |why: String| Error::invalid(format!("auth.jwt_keys: this is no JSON Web Key Set: {why}"));
     let set: JwkSet = serde_json::from_slice(bytes).map_err(|e| invalid(e.to_string()))?;
-    let mut keys: HashMap<String, Vec<_>> = HashMap::new();
+    let mut keys = IssuerKeys::new();
     for jwk in &set.keys {
         let common = &jwk.common;
         let is_for_signatures = common.public_key_use.as_ref().is_none_or(|it| *it == PublicKeyUse::Signature)
@@ -347,7 +371,11 @@ fn parse(bytes: &[u8], allows_secrets: bool) -> Result<Parsed> {
             return Err(invalid("a secret for HS256 needs 256 bits (RFC 7518, 3.2)".to_owned()));
         }
         let key = DecodingKey::from_jwk(jwk).map_err(|e| invalid(e.to_string()))?;
-        keys.entry(jwk.common.key_id.clone().unwrap_or_default()).or_default().push((algorithm, key));
+        let key = IssuerKey { algorithm, key, jwk: jwk.clone(), withdrawn: CancellationToken::new() };
+        let named = keys.entry(jwk.common.key_id.clone().unwrap_or_default()).or_default();
+        if named.iter().all(|other| other.jwk != key.jwk) {
+            named.push(key);
+        }
     }
     Ok(Parsed { keys, listed: set.keys.len() })
 }

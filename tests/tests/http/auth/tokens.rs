@@ -5,10 +5,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use futures::SinkExt;
+use futures::channel::mpsc;
+use ipfrs_interface::Config;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use super::Guarded;
 use crate::harness::header;
@@ -104,6 +109,56 @@ async fn a_new_key_is_read_when_a_token_names_it() {
     std::fs::write(&file, key_set("new", SECRET)).unwrap();
     let new = token("new", Algorithm::HS256, &claims(|_| {}));
     assert_eq!(guarded.get("/metrics", &new).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_withdrawn_key_ends_what_its_tokens_have_begun() {
+    let files = tempfile::tempdir().unwrap();
+    let file = files.path().join("jwks.json");
+    std::fs::write(&file, key_set("one", SECRET)).unwrap();
+    let mut guarded = with_keys(file.to_str().unwrap().to_owned(), 1_000).await;
+    let scopes = claims(|claims| claims["scope"] = json!("write"));
+    let (upload, mut sender) = upload(&guarded, &token("one", Algorithm::HS256, &scopes)).await;
+    // Other keys come and go.
+    let both = json!({ "keys": [
+        serde_json::from_str::<Value>(&key_set("one", SECRET)).unwrap()["keys"][0],
+        serde_json::from_str::<Value>(&key_set("two", &[7; 32])).unwrap()["keys"][0],
+    ] });
+    std::fs::write(&file, both.to_string()).unwrap();
+    let two = token("two", Algorithm::HS256, &claims(|_| {}));
+    assert_eq!(guarded.get("/metrics", &two).await.status(), 401, "it is signed with another key, which is read now");
+    sender.send(Ok("more".into())).await.unwrap();
+    std::fs::write(&file, key_set("three", &[8; 32])).unwrap();
+    guarded.gateway.gateway.reload(&Config::default()).await.unwrap();
+    let refused = upload.await.unwrap();
+    assert_eq!(refused.status(), 401, "{}", refused.text().await.unwrap());
+    drop(sender);
+}
+
+#[tokio::test]
+async fn a_revoked_key_ends_its_uploads() {
+    let guarded = Guarded::start().await;
+    let key = guarded.key(&["write"]).await;
+    let (upload, sender) = upload(&guarded, &key).await;
+    guarded.revoke(&key).await;
+    let refused = upload.await.unwrap();
+    assert_eq!(refused.status(), 401, "{}", refused.text().await.unwrap());
+    drop(sender);
+}
+
+/// Begins an upload. Returns its response, and the sender of its body. The daemon has received more than sockets hold.
+async fn upload(
+    guarded: &Guarded,
+    token: &str,
+) -> (JoinHandle<reqwest::Response>, mpsc::Sender<Result<Bytes, std::io::Error>>) {
+    let (mut sender, receiver) = mpsc::channel(0);
+    let request = guarded.gateway.rpc("add").bearer_auth(token).header("content-type", "application/octet-stream");
+    let request = request.body(reqwest::Body::wrap_stream(receiver));
+    let upload = tokio::spawn(async move { request.send().await.unwrap() });
+    for _ in 0..32 {
+        sender.send(Ok(Bytes::from(vec![0; 1 << 20]))).await.unwrap();
+    }
+    (upload, sender)
 }
 
 #[tokio::test]
