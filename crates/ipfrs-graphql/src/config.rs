@@ -22,7 +22,7 @@ pub struct GraphQlConfig {
     pub max_page_size: usize,
     /// Maximum length of a document, in bytes.
     pub max_query_bytes: usize,
-    /// Maximum size of the content in a response, in bytes.
+    /// Maximum length of a response, as JSON, in bytes.
     pub max_response_bytes: usize,
     /// Seconds that a query or mutation may take, in addition to the time that the upload of its files takes.
     pub timeout_seconds: u64,

@@ -17,6 +17,7 @@ use tokio::task::yield_now;
 use crate::GraphQlConfig;
 use crate::error::{FieldResult, failed};
 use crate::files::Files;
+use crate::json;
 use crate::limits::{MAX_COST, PAGE_ENTRIES};
 
 /// Data of a request.
@@ -31,7 +32,7 @@ pub(crate) struct RequestContext {
 
 impl RequestContext {
     pub(crate) fn new(node: &Node, memory: &MemoryPool, config: &GraphQlConfig, caller: Caller) -> Self {
-        let held = Mutex::new(Held { bytes: 0, memory: memory.reservation() });
+        let held = Mutex::new(Held { content: 0, body: 0, memory: memory.reservation() });
         let budget = Arc::new(Budget { most: config.max_response_bytes, held });
         Self { budget, blocks: BlockLoader::new(node), files: None, caller }
     }
@@ -83,47 +84,82 @@ pub(crate) fn entries_cost(entries: usize, child_complexity: usize) -> usize {
     entries.saturating_mul(child_complexity).saturating_add(1).min(MAX_COST)
 }
 
-/// Memory of the content in a response.
+/// Memory of a response: of the values in it, and of their JSON, which exists beside them.
 pub(crate) struct Budget {
     most: usize,
     held: Mutex<Held>,
 }
 
 struct Held {
-    bytes: usize,
+    /// Length of the JSON of the content, in bytes.
+    content: usize,
+    /// Size of the buffer for the whole response, in bytes.
+    body: usize,
     memory: RequestMemory,
 }
 
+impl Held {
+    /// Grows the reservation to this content and body.
+    fn grow_to(&mut self, content: usize, body: usize) -> Result<()> {
+        let total = content.saturating_add(body);
+        // Small responses are bounded by the number of requests.
+        if total > SMALL_BYTES {
+            self.memory.grow_to(total)?;
+        }
+        (self.content, self.body) = (content, body);
+        Ok(())
+    }
+}
+
 impl Budget {
-    /// Takes memory for content.
+    /// Takes memory for content whose JSON has this length.
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`] over `graphql.max_response_bytes`; [`ErrorKind::RateLimited`] if the memory for requests
     /// is used up.
     pub(crate) fn take(&self, bytes: usize) -> Result<()> {
         let mut held = self.held.lock();
-        let total = held.bytes.saturating_add(bytes);
-        if total > self.most {
-            return Err(Error::new(
-                ErrorKind::TooLarge,
-                format!(
-                    "the response has more than {} bytes of content (graphql.max_response_bytes): query less, or stream \
-                     it from /v1 or /ipfs",
-                    self.most
-                ),
-            ));
-        }
-        // Small responses are bounded by the number of requests.
-        if total > SMALL_BYTES {
-            held.memory.grow_to(total)?;
-        }
-        held.bytes = total;
-        Ok(())
+        let (content, body) = (held.content.saturating_add(bytes), held.body);
+        self.check(content)?;
+        held.grow_to(content, body)
     }
 
-    /// Returns the number of bytes that were taken.
-    pub(crate) fn bytes(&self) -> usize {
-        self.held.lock().bytes
+    /// Takes memory for a string. In JSON, a byte of it may have the length of six.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub(crate) fn take_text(&self, text: &[u8]) -> Result<()> {
+        self.take(json::text_len(text))
+    }
+
+    /// Takes memory for a buffer in which `len` bytes of the response fit, and returns its size. A response may be much
+    /// longer than its content: a document may give fields long names.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub(crate) fn take_body(&self, len: usize) -> Result<usize> {
+        self.check(len)?;
+        let mut held = self.held.lock();
+        let content = held.content;
+        let size = len.saturating_add(len / 4).max(content + BODY_BYTES).min(self.most);
+        held.grow_to(content, size)?;
+        Ok(size)
+    }
+
+    fn check(&self, bytes: usize) -> Result<()> {
+        if bytes <= self.most {
+            return Ok(());
+        }
+        Err(Error::too_large(format!(
+            "the response has more than {} bytes (graphql.max_response_bytes): query less, or stream content from /v1 \
+             or /ipfs",
+            self.most
+        )))
+    }
+
+    /// Returns the length of the JSON of the content, in bytes.
+    pub(crate) fn content(&self) -> usize {
+        self.held.lock().content
     }
 }
 
@@ -138,6 +174,9 @@ impl Drop for Leader<'_> {
 
 /// Size of content that needs no reserved memory, in bytes.
 const SMALL_BYTES: usize = 16 * 1024;
+
+/// Size of the buffer for a response in addition to its content, in bytes, which suffices for most.
+const BODY_BYTES: usize = 1024;
 
 /// Reads the blocks that several fields of a request name, together.
 pub(crate) struct BlockLoader {

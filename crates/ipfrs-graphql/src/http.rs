@@ -5,6 +5,7 @@ mod multipart;
 mod parsed;
 mod request;
 mod response;
+mod serialized;
 mod sse;
 mod websocket;
 

@@ -102,8 +102,12 @@ impl Answer {
     /// Returns the response to an operation that took too long. A part of it may have been executed.
     fn timed_out(limit: Duration) -> Self {
         let text = format!("the operation took more than {} s (graphql.timeout_seconds): query less", limit.as_secs());
-        let error = request_error(&Error::new(ErrorKind::Timeout, text));
-        Self { data: Some(Value::Null), errors: vec![error], budget: None }
+        Self::failed(&Error::new(ErrorKind::Timeout, text))
+    }
+
+    /// Returns the response to an operation whose result is not sent.
+    pub(crate) fn failed(error: &Error) -> Self {
+        Self { data: Some(Value::Null), errors: vec![request_error(error)], budget: None }
     }
 
     /// Returns the response of the library. Errors without a path arose before the execution.

@@ -99,7 +99,7 @@ impl Query {
         };
         let from = Position::parse(after.as_deref(), &object.cid).map_err(failed)?;
         let (entries, has_more) = content::entries(node, &object, from, most).await.map_err(failed)?;
-        let names = entries.iter().map(|(cursor, entry)| cursor.len() + entry.text_bytes()).sum();
+        let names = entries.iter().map(|(cursor, entry)| cursor.len() + entry.json_len()).sum();
         request(context)?.budget.take(names).map_err(failed)?;
         let fields = DirectoryFields { cid: Cid(object.cid), total_count };
         let mut page = Connection::with_additional_fields(after.is_some(), has_more, fields);

@@ -66,6 +66,11 @@ impl ScalarType for Long {
 #[derive(Debug, Clone)]
 pub(crate) struct Base64(pub(crate) Bytes);
 
+/// Returns the length of bytes as [`Base64`] in JSON.
+pub(crate) fn base64_len(bytes: usize) -> usize {
+    bytes.div_ceil(3) * 4 + 2
+}
+
 /// Bytes in base64 with padding (RFC 4648, 4).
 #[Scalar(name = "Base64")]
 impl ScalarType for Base64 {

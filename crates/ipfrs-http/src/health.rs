@@ -42,6 +42,10 @@ struct Details {
     payload_bytes: u64,
     #[schema(required = false)]
     disk_bytes: u64,
+    /// Problems of the repo that its operator must end: lost pins, mutable files or blocks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    problems: Vec<String>,
     /// Addresses of the gRPC listeners.
     grpc: Option<Vec<String>>,
     /// Addresses of the API listeners.
@@ -53,6 +57,7 @@ struct Details {
 pub(crate) struct Readiness {
     /// `ok`, `ready` or `not ready`.
     status: &'static str,
+    /// Why it is not ready, or that it is `degraded` by problems, which `/health` shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -66,10 +71,17 @@ pub(crate) async fn live() -> Response {
 /// no writes.
 pub(crate) async fn ready(State(state): State<AppState>, public: Option<Extension<PublicHost>>) -> Response {
     let Some(reason) = not_ready(&state).await else {
-        return ([NO_STORE], Json(Readiness { status: "ready", reason: None })).into_response();
+        let has_problems = public.is_none() && !problems(&state).await.is_empty();
+        let reason = has_problems.then(|| "degraded: see /health".to_owned());
+        return ([NO_STORE], Json(Readiness { status: "ready", reason })).into_response();
     };
     let not_ready = Readiness { status: "not ready", reason: public.is_none().then_some(reason) };
     (StatusCode::SERVICE_UNAVAILABLE, [NO_STORE], Json(not_ready)).into_response()
+}
+
+/// Returns the problems of the repo. One of them may be that they cannot be read.
+async fn problems(state: &AppState) -> Vec<String> {
+    state.node.problems().await.unwrap_or_else(|e| vec![format!("problems cannot be read: {}", error::text(&e))])
 }
 
 /// Returns why requests should be sent to another daemon, or `None` if this one is ready.
@@ -102,6 +114,7 @@ pub(crate) async fn health(
         blocks: stats.blocks,
         payload_bytes: stats.payload_bytes,
         disk_bytes: stats.disk_bytes,
+        problems: problems(&state).await,
         grpc: state.grpc.get().cloned(),
         api: state.api_addresses.get().cloned(),
     };

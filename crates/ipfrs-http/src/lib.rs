@@ -33,6 +33,7 @@ mod rate;
 mod request_id;
 mod request_lifecycle;
 mod retrieval_report;
+mod revocable;
 mod route_table;
 mod router;
 mod routes;

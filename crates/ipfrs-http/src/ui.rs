@@ -58,6 +58,7 @@ files! {
     "console/add.js": SCRIPT = "console/add.js",
     "console/api.js": SCRIPT = "console/api.js",
     "console/chart.js": SCRIPT = "console/chart.js",
+    "console/cid.js": SCRIPT = "console/cid.js",
     "console/configuration.js": SCRIPT = "console/configuration.js",
     "console/content.js": SCRIPT = "console/content.js",
     "console/directory.js": SCRIPT = "console/directory.js",

@@ -12,7 +12,8 @@ use bytes::Bytes;
 use ipfrs_core::limits::MAX_BLOCK_NESTING;
 use ipfrs_core::{Cid, CidList, Error, ErrorKind, Result, codec};
 
-use crate::{LinkName, dag_pb};
+use crate::LinkName;
+use crate::dag_pb::{self, PbLink};
 
 pub use canonical::canonical_cbor;
 
@@ -64,6 +65,19 @@ pub fn link_names(cid: &Cid, data: &Bytes) -> Result<Vec<LinkName>> {
     }
     let names = dag_pb::RawNode::read(data).and_then(|node| node.links());
     names.map(|links| links.into_iter().map(|link| link.name).collect()).map_err(|error| named(cid, &error))
+}
+
+/// Returns the links of a block like [`links`], with the names and sizes that links of dag-pb have. Links of other
+/// codecs have an empty name and the size 0.
+///
+/// # Errors
+/// Returns the errors of [`links`], and [`ErrorKind::TooLarge`] for dag-pb with more links than a block may have.
+pub fn named_links(cid: &Cid, data: &Bytes) -> Result<Vec<PbLink>> {
+    if cid.codec() == codec::DAG_PB {
+        return dag_pb::RawNode::read(data).and_then(|node| node.links()).map_err(|error| named(cid, &error));
+    }
+    let unnamed = |cid| PbLink { cid, name: LinkName::default(), tsize: 0 };
+    Ok(links(cid, data)?.iter().map(unnamed).collect())
 }
 
 fn links_of(cid: &Cid, data: &Bytes, strictness: Strictness) -> Result<CidList> {

@@ -204,6 +204,11 @@ async fn every_failure_of_the_native_api_is_a_problem_document() {
     problem(page.body("{\"cids\":[]}").send().await.unwrap(), 403, "forbidden").await;
     let query = gateway.request(Method::POST, "/v1/block/batch/put?transaction_mode=sometimes");
     problem(query.body("{\"blocks\":[]}").send().await.unwrap(), 400, "invalid_input").await;
+    for (route, body) in [("get", "{\"cids\":[]}"), ("has", "{\"cids\":[]}"), ("put", "{\"blocks\":[]}")] {
+        let query = gateway.request(Method::POST, &format!("/v1/block/batch/{route}?transaction=atomic"));
+        let problem = problem(query.body(body).send().await.unwrap(), 400, "invalid_input").await;
+        assert!(problem["detail"].as_str().unwrap().contains("transaction"), "{problem}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

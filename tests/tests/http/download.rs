@@ -100,6 +100,7 @@ async fn download_of_a_non_file_is_refused() {
         (&format!("{root}/a?offset=x"), 400, "invalid_input"),
         (&format!("{root}/a?limit=-1"), 400, "invalid_input"),
         (&format!("{root}/a?offset=1&offset=2"), 400, "invalid_input"),
+        (&format!("{root}/a?lenght=5"), 400, "invalid_input"),
     ] {
         problem(gateway.get(&format!("/v1/stream/download/{path}")).await, status, code).await;
     }

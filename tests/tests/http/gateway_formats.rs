@@ -216,6 +216,52 @@ async fn codec_mismatch_falls_back_to_other_accepted_types() {
     }
 }
 
+/// RFC 9110, 12.5.1 and 15.5.7.
+#[tokio::test(flavor = "multi_thread")]
+async fn most_wanted_available_format_is_sent() {
+    let gateway = TestGateway::start().await;
+    let cbor = gateway.put_block("cid-codec=dag-cbor", CBOR.to_vec()).await;
+    let root = gateway.add_tree("cid-version=1", &[("d/text", "words")]).await;
+    let (cbor, text) = (format!("/ipfs/{cbor}"), format!("/ipfs/{root}/text"));
+    let (json, dag_json, dag_cbor) =
+        ("application/json", "application/vnd.ipld.dag-json", "application/vnd.ipld.dag-cbor");
+    let (raw, car, tar) = ("application/vnd.ipld.raw", "application/vnd.ipld.car", "application/x-tar");
+    let record = "application/vnd.ipfs.ipns-record";
+    for (path, accept, media, located) in [
+        (&cbor, format!("{dag_json}, {dag_cbor}"), dag_cbor, "dag-cbor"),
+        (&cbor, format!("{json};q=0.5, application/cbor;q=1"), "application/cbor", "cbor"),
+        (&cbor, format!("{tar};q=0.2, {car}"), car, "car"),
+        (&cbor, format!("{tar}, {car};q=0.2"), car, "car"),
+        (&cbor, format!("{raw};q=0.5, {dag_cbor};q=0.6"), dag_cbor, "dag-cbor"),
+        (&cbor, format!("{record}, {raw}"), raw, "raw"),
+        (&cbor, format!("{dag_json}, application/*"), dag_cbor, ""),
+        (&cbor, format!("{record}, */*;q=0.1"), dag_cbor, ""),
+        (&text, format!("{dag_json}, {tar};q=0.3, {raw};q=0.4"), raw, "raw"),
+        (&text, format!("{dag_json}, {json}"), "text/plain; charset=utf-8", ""),
+        (&text, format!("{raw};q=0.1, {json}"), "text/plain; charset=utf-8", ""),
+    ] {
+        // The second response may come from a cache, which must not know the other formats.
+        for accept in [&*accept, "*/*", &*accept] {
+            let response = accepting(&gateway, path, accept).await;
+            assert_eq!((response.status().as_u16(), header(&response, "vary")), (200, "Accept"), "{path} {accept}");
+            let own = if path == &cbor { dag_cbor } else { "text/plain; charset=utf-8" };
+            let (media, located) = if accept == "*/*" { (own, "") } else { (media, located) };
+            assert!(header(&response, "content-type").starts_with(media), "{path} {accept}: {response:?}");
+            let location = header(&response, "content-location");
+            let is_located = location.split(['?', '&']).any(|part| part == format!("format={located}"));
+            assert!(if located.is_empty() { location.is_empty() } else { is_located }, "{path} {accept}: {location}");
+        }
+    }
+    for (accept, status) in [
+        (format!("{dag_json}, {tar}"), 406),
+        (format!("{dag_json};q=0.1, {json}"), 406),
+        (format!("{dag_json}, {dag_cbor};q=0"), 406),
+        (record.to_owned(), 400),
+    ] {
+        assert_eq!(accepting(&gateway, &cbor, &accept).await.status(), status, "{accept}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn path_within_a_node_returns_501_in_every_format() {
     let gateway = TestGateway::start().await;

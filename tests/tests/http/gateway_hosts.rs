@@ -227,6 +227,9 @@ async fn a_trustless_host_serves_only_what_can_be_verified() {
         ("/ipfs/bafkqaaa".into(), vec![car], 200),
         (format!("/ipfs/{directory}?format=raw"), vec![], 200),
         (format!("/ipfs/{directory}/f?format=car"), vec![], 200),
+        // The format that proves the path is chosen.
+        (format!("/ipfs/{directory}/f"), vec![("accept", "application/vnd.ipld.raw, application/vnd.ipld.car")], 200),
+        (format!("/ipfs/{directory}"), vec![("accept", "application/x-tar, application/vnd.ipld.raw;q=0.1")], 200),
         (format!("/ipfs/{directory}?format=raw"), vec![("range", "bytes=0-1")], 206),
         // A raw block does not prove that a path leads to it.
         (format!("/ipfs/{directory}/f?format=raw"), vec![], 406),

@@ -3,7 +3,7 @@
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
-use crate::harness::{TestGateway, header};
+use crate::harness::{TestGateway, hash_of, header};
 use crate::multipart::Form;
 use crate::websocket::Client;
 use crate::withholding::Withholding;
@@ -355,6 +355,39 @@ async fn content_of_responses_is_limited() {
     let (_, code, message) = refusal(&gateway, &json!({"query": two})).await;
     assert_eq!(code, "too_large");
     assert!(message.contains("graphql.max_response_bytes"), "{message}");
+}
+
+/// A shard has links to other shards, dag-pb may be something else than UnixFS, and links of other codecs have no names.
+#[tokio::test]
+async fn links_are_those_of_the_block() {
+    let gateway = TestGateway::start().await;
+    let form = (0..120).fold(Form::new(), |form, name| form.file(format!("d/{name}"), name.to_string()));
+    let shard = hash_of(gateway.add_form("max-directory-links=100", form).await.last().unwrap());
+    let leaf = gateway.put_block("", "leaf").await;
+    let plain = json!({"Links": [
+        {"Hash": {"/": leaf}, "Name": "b", "Tsize": 7},
+        {"Hash": {"/": CID}, "Name": "a", "Tsize": 1_u64 << 40},
+        {"Hash": {"/": leaf}, "Name": "b", "Tsize": 0},
+    ]});
+    let put = gateway.rpc("dag/put?store-codec=dag-pb&input-codec=dag-json").body(plain.to_string());
+    let plain = put.send().await.unwrap().json::<Value>().await.unwrap()["Cid"]["/"].as_str().unwrap().to_owned();
+    let list = gateway.put_block("cid-codec=dag-json", format!("[{{\"/\":\"{CID}\"}},{{\"/\":\"{leaf}\"}}]")).await;
+    // A gateway with only the blocks themselves.
+    let other = TestGateway::start().await;
+    for (cid, codec) in [(&shard, "dag-pb"), (&plain, "dag-pb"), (&list, "dag-json")] {
+        let block = gateway.rpc_bytes(&format!("block/get?arg={cid}")).await;
+        let stored = other.put_block(&format!("cid-codec={codec}"), block).await;
+        let node = gateway.rpc_json(&format!("dag/get?arg={cid}")).await;
+        let named = |link: &Value| json!({"cid": link["Hash"]["/"], "name": link["Name"], "size": link["Tsize"]});
+        let unnamed = |link: &Value| json!({"cid": link["/"], "name": "", "size": 0});
+        let expected: Vec<_> = match node["Links"].as_array() {
+            Some(links) => links.iter().map(named).collect(),
+            None => node.as_array().unwrap().iter().map(unnamed).collect(),
+        };
+        assert!(expected.len() > 1, "{node}");
+        let document = format!("{{ block(cid: \"{stored}\") {{ links(first: 1000) {{ cid name size }} }} }}");
+        assert_eq!(query(&other, &document, json!({})).await["block"]["links"], json!(expected), "{cid}");
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::harness::{TestGateway, header};
+use crate::harness::{TestGateway, hash_of, header, ndjson};
+use crate::multipart::Form;
 
 /// Methods that some operation has.
 const METHODS: [&str; 6] = ["DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"];
@@ -104,4 +105,32 @@ async fn list_responses_have_the_schema_of_their_items() {
         }
     }
     assert!(!schemas.contains_key("Vec"), "a name that lists of several types share");
+}
+
+#[tokio::test]
+async fn responses_of_the_rpc_have_one_of_their_schemas() {
+    let gateway = TestGateway::start().await;
+    let document: Value = gateway.get("/openapi.json").await.json().await.unwrap();
+    let content =
+        |command: &str| document["paths"][format!("/api/v0/{command}")]["post"]["responses"]["200"]["content"].clone();
+    let schemas = &document["components"]["schemas"];
+    let schema_of =
+        |reference: &Value| schemas[reference["$ref"].as_str().unwrap().rsplit('/').next().unwrap()].clone();
+    let lines = gateway.add_form("progress=true&cid-version=1", Form::new().file("a", "content")).await;
+    let cid = hash_of(lines.last().unwrap());
+    let pinned = ndjson(gateway.rpc(&format!("pin/add?arg={cid}&progress=true")).send().await.unwrap()).await;
+    for (command, lines) in [("add", lines), ("pin/add", pinned)] {
+        let choices = schema_of(&content(command)["application/json"]["schema"])["oneOf"].as_array().unwrap().clone();
+        for line in lines {
+            let has_all = |choice: &Value| {
+                let schema = schema_of(choice);
+                let parts = schema["allOf"].as_array().cloned().unwrap_or_else(|| vec![schema]);
+                let required = parts.iter().filter_map(|part| part["required"].as_array()).flatten();
+                required.map(|name| name.as_str().unwrap()).all(|name| line.get(name).is_some())
+            };
+            assert_eq!(choices.iter().filter(|choice| has_all(choice)).count(), 1, "{command}: {line}");
+        }
+    }
+    let node = gateway.rpc(&format!("dag/get?arg={cid}")).send().await.unwrap();
+    assert_eq!(content("dag/get").as_object().unwrap().keys().collect::<Vec<_>>(), [header(&node, "content-type")]);
 }

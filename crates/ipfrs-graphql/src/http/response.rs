@@ -1,19 +1,14 @@
 //! Responses to single requests.
 
-use std::sync::Arc;
-use std::task::{Context, Poll};
-
 use async_graphql::ServerError;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, RETRY_AFTER, VARY};
 use http::{HeaderValue, StatusCode};
-use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::{Error, ErrorKind, hash};
 
 use super::media::Media;
-use crate::context::Budget;
+use super::serialized::serialized;
 use crate::error::request_error;
 use crate::json;
 use crate::operation::Answer;
@@ -53,35 +48,26 @@ fn headers(media: Media, cache_control: &'static str) -> [(http::HeaderName, &'s
 
 /// Returns the response to an executed operation. That to a GET has a validator: caches may keep it, and ask each time
 /// whether it is still the same.
-pub(super) async fn whole(
-    mut answer: Answer,
-    media: Media,
-    is_get: bool,
-    if_none_match: Option<&HeaderValue>,
-) -> Response {
-    let budget = answer.budget.take();
+pub(super) async fn whole(answer: Answer, media: Media, is_get: bool, if_none_match: Option<&HeaderValue>) -> Response {
     let is_refused = !answer.is_executed();
-    let has_errors = !answer.errors.is_empty();
-    let has_tag = is_get && !has_errors;
+    let is_large = answer.budget.as_ref().is_some_and(|budget| budget.content() > LARGE_BYTES);
+    let has_tag = is_get && answer.errors.is_empty();
     let serialize = move || {
-        let body = json::to_vec(&answer);
-        let tag = has_tag.then(|| tag_of(&body));
+        let (body, is_complete) = serialized(answer, "", "");
+        let tag = (has_tag && is_complete).then(|| tag_of(&body));
         (body, tag)
     };
-    let (body, tag) = if budget.as_ref().is_some_and(|budget| budget.bytes() > LARGE_BYTES) {
-        tokio::task::spawn_blocking(serialize).await.unwrap_or_default()
-    } else {
-        serialize()
-    };
+    let (body, tag) =
+        if is_large { tokio::task::spawn_blocking(serialize).await.unwrap_or_default() } else { serialize() };
     let status = if is_refused && media == Media::GraphQlJson { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     let Some(tag) = tag else {
-        return (status, headers(media, "no-store"), held(body, budget)).into_response();
+        return (status, headers(media, "no-store"), body).into_response();
     };
     let tags = if_none_match.and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_known = tags.split(',').map(str::trim).any(|given| given == "*" || weak(given) == weak(&tag));
     let (status, body) = match is_known {
         true => (StatusCode::NOT_MODIFIED, Body::empty()),
-        false => (status, held(body, budget)),
+        false => (status, Body::from(body)),
     };
     let mut response = (status, headers(media, "private, no-cache"), body).into_response();
     if let Ok(tag) = HeaderValue::try_from(tag) {
@@ -99,35 +85,4 @@ fn tag_of(body: &[u8]) -> String {
 /// Returns a validator without the mark of a weak one (RFC 9110, 13.1.2).
 fn weak(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
-}
-
-/// Returns a body that holds the memory of its content.
-fn held(bytes: Vec<u8>, budget: Option<Arc<Budget>>) -> Body {
-    Body::new(HeldBody { bytes: Some(bytes.into()), _budget: budget })
-}
-
-/// A body in one piece, with the memory that was reserved for it.
-struct HeldBody {
-    bytes: Option<Bytes>,
-    _budget: Option<Arc<Budget>>,
-}
-
-impl HttpBody for HeldBody {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.bytes.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
-    }
 }

@@ -15,7 +15,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use ipfrs_middleware::Lifecycle;
 use tokio::time::timeout;
 
-use crate::json;
+use super::serialized::serialized;
 use crate::operation::Answer;
 
 /// Time without an event after which a comment is sent, so that proxies do not consider the connection dead.
@@ -39,7 +39,7 @@ pub(super) async fn stream(answers: BoxStream<'static, Answer>, lifecycle: Lifec
     let events = stream::unfold(Some((answers, lifecycle)), |state| async move {
         let (mut answers, lifecycle) = state?;
         Some(match timeout(HEARTBEAT, answers.next()).await {
-            Ok(Some(answer)) => (next(&answer), Some((answers, lifecycle))),
+            Ok(Some(answer)) => (next(answer), Some((answers, lifecycle))),
             // The client shall connect again, to the next daemon.
             Ok(None) if lifecycle.is_draining() => return None,
             Ok(None) => (COMPLETE, None),
@@ -52,7 +52,6 @@ pub(super) async fn stream(answers: BoxStream<'static, Answer>, lifecycle: Lifec
     (headers, Body::from_stream(opened.chain(events).map(Ok::<_, Infallible>))).into_response()
 }
 
-fn next(answer: &Answer) -> Bytes {
-    let json = json::to_string(answer);
-    format!("event: next\ndata: {json}\n\n").into()
+fn next(answer: Answer) -> Bytes {
+    serialized(answer, "event: next\ndata: ", "\n\n").0
 }

@@ -251,11 +251,19 @@ impl Session {
             self.running.retain(|running| running.id != id);
             return self.reply(socket, &Reply::Error { id: &id, payload: &answer.errors }).await;
         }
-        self.reply(socket, &Reply::Next { id: &id, payload: &answer }).await
+        let next = Reply::Next { id: &id, payload: &answer };
+        match json::limited(&next, "", "", answer.budget.as_deref()) {
+            // The response holds its memory until it is sent.
+            Ok(json) => self.send_text(socket, String::from_utf8(json).unwrap_or_default()).await,
+            Err(error) => self.reply(socket, &Reply::Next { id: &id, payload: &Answer::failed(&error) }).await,
+        }
     }
 
     async fn reply(&mut self, socket: &mut WebSocket, reply: &Reply<'_>) -> Result<(), Option<Close>> {
-        let text = json::to_string(reply);
+        self.send_text(socket, json::to_string(reply)).await
+    }
+
+    async fn send_text(&mut self, socket: &mut WebSocket, text: String) -> Result<(), Option<Close>> {
         self.graphql.0.sent.inc();
         socket.send(text).await.map_err(|Disconnected| None)
     }

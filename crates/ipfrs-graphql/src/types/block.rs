@@ -2,13 +2,13 @@
 
 use async_graphql::{Context, Object, SimpleObject};
 use bytes::Bytes;
-use futures::{StreamExt, TryStreamExt};
 use ipfrs_core::{Cid as CoreCid, codec};
-use ipfrs_node::ContentPath;
+use ipfrs_node::{PbLink, block_links};
 
-use crate::context::{node, page_cost, page_size, request};
+use crate::context::{page_cost, page_size, request};
 use crate::error::{FieldResult, failed};
-use crate::scalars::{Base64, Cid, Long};
+use crate::json::text_len;
+use crate::scalars::{Base64, Cid, Long, base64_len};
 
 /// A block: bytes with their content ID.
 pub(crate) struct Block {
@@ -63,7 +63,7 @@ impl Block {
     #[graphql(complexity = 10)]
     async fn data(&self, context: &Context<'_>) -> FieldResult<Option<Base64>> {
         let data = self.bytes(context).await?;
-        request(context)?.budget.take(data.len() / 3 * 4 + 4).map_err(failed)?;
+        request(context)?.budget.take(base64_len(data.len())).map_err(failed)?;
         Ok(Some(Base64(data)))
     }
 
@@ -75,17 +75,11 @@ impl Block {
         #[graphql(desc = "Maximum number of links; 100 if missing.")] first: Option<i32>,
     ) -> FieldResult<Option<Vec<Link>>> {
         let most = page_size(context, first)?;
-        let node = node(context)?;
-        let object = node.resolve(ContentPath::from(self.cid)).await.map_err(failed)?;
-        let links = node.list(&object, 0).take(most);
-        let budget = &request(context)?.budget;
-        let link = |listed: ipfrs_node::Listed| {
-            budget.take(listed.name.len())?;
-            let (cid, name) = (listed.cid, listed.name.to_string_lossy().into_owned());
-            let size = Long(listed.dag_size);
-            Ok(Link { cid: Cid(cid), name, size, block: Target(cid) })
-        };
-        links.and_then(|listed| std::future::ready(link(listed))).try_collect().await.map(Some).map_err(failed)
+        let mut links = block_links(self.cid, self.bytes(context).await?).await.map_err(failed)?;
+        links.truncate(most);
+        let names = links.iter().map(|link| text_len(link.name.as_bytes())).sum();
+        request(context)?.budget.take(names).map_err(failed)?;
+        Ok(Some(links.into_iter().map(Link::from).collect()))
     }
 }
 
@@ -101,6 +95,13 @@ pub(crate) struct Link {
     size: Long,
     #[graphql(skip)]
     block: Target,
+}
+
+impl From<PbLink> for Link {
+    fn from(link: PbLink) -> Self {
+        let name = link.name.to_string_lossy().into_owned();
+        Self { cid: Cid(link.cid), name, size: Long(link.tsize), block: Target(link.cid) }
+    }
 }
 
 /// A block that a link leads to.

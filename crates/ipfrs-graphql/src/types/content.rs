@@ -11,8 +11,9 @@ use ipfrs_node::{ContentPath, FileContent, Listed, ListedKind, Node, Object, Obj
 use super::block::{Block, codec_name};
 use crate::context::{node, request};
 use crate::error::{FieldResult, failed};
+use crate::json::text_len;
 use crate::limits::{MAX_PATH_BYTES, MAX_READ_BYTES, READ_BYTES};
-use crate::scalars::{Base64, Cid, Long, RawJson};
+use crate::scalars::{Base64, Cid, Long, RawJson, base64_len};
 
 /// Kind of a file system object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Enum)]
@@ -66,8 +67,13 @@ impl File {
         }
     }
 
-    /// Reads a range of the file.
-    async fn read(&self, context: &Context<'_>, offset: Option<Long>, length: Option<Long>) -> Result<bytes::Bytes> {
+    /// Reads a range of the file. `json_len` returns the length in JSON of a number of bytes.
+    async fn read(
+        &self,
+        context: &Context<'_>,
+        (offset, length): (Option<Long>, Option<Long>),
+        json_len: fn(usize) -> usize,
+    ) -> Result<bytes::Bytes> {
         let file = self.content()?;
         let start = offset.map_or(0, |offset| offset.0);
         let left = file.size().checked_sub(start).ok_or_else(|| {
@@ -84,7 +90,7 @@ impl File {
             _ => return Err(Error::internal("the request has no context")),
         };
         let bytes = usize::try_from(len).unwrap_or(usize::MAX);
-        request.budget.take(bytes / 3 * 4 + 4)?;
+        request.budget.take(json_len(bytes))?;
         let (mut pieces, mut read) = (node.read(file, Span { start, len }), BytesMut::with_capacity(bytes));
         while let Some(piece) = pieces.next().await {
             let piece = piece?;
@@ -143,7 +149,7 @@ impl File {
     async fn target(&self, context: &Context<'_>) -> FieldResult<Option<String>> {
         match &self.object.kind {
             ObjectKind::Symlink(target) => {
-                request(context)?.budget.take(target.len()).map_err(failed)?;
+                request(context)?.budget.take_text(target).map_err(failed)?;
                 Ok(Some(String::from_utf8_lossy(target).into_owned()))
             }
             ObjectKind::File(_) | ObjectKind::Directory(_) | ObjectKind::Other => Ok(None),
@@ -158,7 +164,8 @@ impl File {
         #[graphql(desc = "First byte; 0 if missing.")] offset: Option<Long>,
         #[graphql(desc = "Maximum number of bytes, up to 1 MiB; 64 KiB if missing.")] length: Option<Long>,
     ) -> FieldResult<Option<Base64>> {
-        self.read(context, offset, length).await.map(|bytes| Some(Base64(bytes))).map_err(failed)
+        let read = self.read(context, (offset, length), base64_len).await;
+        read.map(|bytes| Some(Base64(bytes))).map_err(failed)
     }
 
     /// A range of a file as text. Bytes that are not UTF-8 become U+FFFD.
@@ -169,7 +176,9 @@ impl File {
         #[graphql(desc = "First byte; 0 if missing.")] offset: Option<Long>,
         #[graphql(desc = "Maximum number of bytes, up to 1 MiB; 64 KiB if missing.")] length: Option<Long>,
     ) -> FieldResult<Option<String>> {
-        let bytes = self.read(context, offset, length).await.map_err(failed)?;
+        let bytes = self.read(context, (offset, length), |bytes| bytes).await.map_err(failed)?;
+        // How long the text is in JSON depends on its bytes.
+        request(context)?.budget.take(text_len(&bytes).saturating_sub(bytes.len())).map_err(failed)?;
         Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
     }
 
@@ -197,9 +206,9 @@ pub(crate) struct DirectoryEntry {
 }
 
 impl DirectoryEntry {
-    /// Returns the length of the texts, in bytes.
-    pub(crate) fn text_bytes(&self) -> usize {
-        self.name.len() + self.target.as_ref().map_or(0, String::len)
+    /// Returns the length of the texts in JSON, in bytes.
+    pub(crate) fn json_len(&self) -> usize {
+        text_len(self.name.as_bytes()) + self.target.as_ref().map_or(0, |target| text_len(target.as_bytes()))
     }
 }
 
@@ -307,8 +316,10 @@ impl DagNode {
     }
 
     /// Path of the value within the block; empty for the whole block.
-    async fn remainder(&self) -> &[String] {
-        &self.remainder
+    async fn remainder(&self, context: &Context<'_>) -> FieldResult<&[String]> {
+        let names = self.remainder.iter().map(|name| text_len(name.as_bytes())).sum();
+        request(context)?.budget.take(names).map_err(failed)?;
+        Ok(&self.remainder)
     }
 
     /// Name of the block's codec.

@@ -3,7 +3,7 @@
 use async_graphql::{Context, Object};
 use ipfrs_node::NamedKey;
 
-use crate::context::node;
+use crate::context::{node, request};
 use crate::error::{FieldResult, failed};
 use crate::scalars::Long;
 
@@ -26,7 +26,9 @@ impl Name {
     /// The path that was last published, even if the record has expired; null if nothing was published.
     async fn value(&self, context: &Context<'_>) -> FieldResult<Option<String>> {
         let record = node(context)?.last_ipns_record(&self.0.id).await.map_err(failed)?;
-        Ok(record.map(|record| String::from_utf8_lossy(record.value()).into_owned()))
+        let Some(record) = record else { return Ok(None) };
+        request(context)?.budget.take_text(record.value()).map_err(failed)?;
+        Ok(Some(String::from_utf8_lossy(record.value()).into_owned()))
     }
 
     /// Sequence number of the last record.

@@ -1,9 +1,11 @@
 //! Tensors.
 
+#![allow(clippy::unused_async, reason = "the macro makes fields of asynchronous functions")]
+
 use async_graphql::{Context, Object, SimpleObject};
 use ipfrs_node::{Summary, TensorFile, TensorInfo};
 
-use crate::context::node;
+use crate::context::{node, request};
 use crate::error::{FieldResult, failed};
 use crate::scalars::{Cid, Long};
 
@@ -17,8 +19,9 @@ pub(crate) struct Tensor {
 #[Object]
 impl Tensor {
     /// Name of the tensor; empty for the tensor of a .npy file.
-    async fn name(&self) -> &str {
-        &self.info.name
+    async fn name(&self, context: &Context<'_>) -> FieldResult<&str> {
+        request(context)?.budget.take_text(self.info.name.as_bytes()).map_err(failed)?;
+        Ok(&self.info.name)
     }
 
     /// Type of the elements, such as F32.

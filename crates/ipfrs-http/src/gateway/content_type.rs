@@ -10,15 +10,20 @@ const WORD: &str = "application/vnd.openxmlformats-officedocument.wordprocessing
 const SHEET: &str = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
 const SLIDES: &str = "application/vnd.openxmlformats-officedocument.presentationml.presentation";
 
-/// Types of extensions for which `mime_guess` has an obsolete one or none: RFC 9239 and RFC 8081, IPLD's registration,
-/// and that of web archives.
-const CURRENT: [(&str, &str); 6] = [
+/// Types of extensions for which `mime_guess` has an obsolete one, another format's or none: RFC 9239, RFC 8081,
+/// RFC 8216 (section 10) and RFC 3555, IPLD's registration, and those of web archives and their indices. A compressed
+/// SVG needs a `Content-Encoding` to be one, so it has a type of its own, as in Kubo.
+const CURRENT: [(&str, &str); 10] = [
     ("mjs", "text/javascript"),
     ("woff", "font/woff"),
     ("otf", "font/otf"),
     ("ttf", "font/ttf"),
     ("car", "application/vnd.ipld.car"),
     ("warc", "application/warc"),
+    ("cdx", "text/plain"),
+    ("m3u8", "application/vnd.apple.mpegurl"),
+    ("ts", "video/mp2t"),
+    ("svgz", "image/svg+xml-compressed"),
 ];
 
 /// Returns the type for a file name's extension, with a charset for text types.
@@ -84,11 +89,15 @@ fn root_element(head: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Adds the charset to a text type. HTML and SVG name their encoding themselves, which
-/// a charset would override.
+/// Adds the charset to a text type. HTML and XML name their encoding themselves, which a charset would override
+/// (RFC 7303, 3.2).
 fn with_charset(mime: &str) -> String {
     let is_text = mime.starts_with("text/") || mime == "application/javascript";
-    if is_text && mime != "text/html" { format!("{mime}; charset=utf-8") } else { mime.to_owned() }
+    if is_text && !matches!(mime, "text/html" | "text/xml") {
+        format!("{mime}; charset=utf-8")
+    } else {
+        mime.to_owned()
+    }
 }
 
 /// Whether `head` is a JSON map or list, or the beginning of one.
@@ -128,6 +137,15 @@ mod tests {
         assert_eq!(by_name("a.b.PNG").unwrap(), "image/png");
         assert_eq!(by_name("style.css").unwrap(), "text/css; charset=utf-8");
         assert_eq!(by_name("README"), None);
+        for (name, expected) in [
+            ("a.xml", "text/xml"),
+            ("a.ts", "video/mp2t"),
+            ("a.cdx", "text/plain; charset=utf-8"),
+            ("a.M3U8", "application/vnd.apple.mpegurl"),
+            ("a.svgz", "image/svg+xml-compressed"),
+        ] {
+            assert_eq!(by_name(name).unwrap(), expected, "{name}");
+        }
         assert_eq!(by_content(b"hello \xc3\xa9\n"), "text/plain; charset=utf-8");
         assert_eq!(by_content(b"cut in a character \xc3"), "text/plain; charset=utf-8");
         assert_eq!(by_content(b""), "text/plain; charset=utf-8");
@@ -148,8 +166,9 @@ mod tests {
             (b"\xef\xbb\xbf <svg>", "image/svg+xml"),
             (b"<svgx>", "text/plain; charset=utf-8"),
             (b"<?xml version=\"1.0\"?><html xmlns=\"http://www.w3.org/1999/xhtml\">", "application/xhtml+xml"),
-            (b"<?xml version=\"1.0\"?><feed>", "text/xml; charset=utf-8"),
-            (b"<?xml ", "text/xml; charset=utf-8"),
+            (b"<?xml version=\"1.0\"?><feed>", "text/xml"),
+            (b"<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?><a>caf\xe9", "text/xml"),
+            (b"<?xml ", "text/xml"),
             (b"caf\xe9 in Latin-1", "text/plain"),
             (b"\xff\xfeh\0i\0", "text/plain; charset=utf-16le"),
             (b"BMW is a car\n", "text/plain; charset=utf-8"),

@@ -1,5 +1,7 @@
 //! The response formats of the gateway, and how a request chooses one.
 
+use std::cmp::Reverse;
+
 use http::{HeaderMap, HeaderName};
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::accept::ranges;
@@ -69,12 +71,25 @@ pub(crate) fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     ranges(headers).filter(|range| !range.media.is_empty() && range.weight > 0).map(|range| range.media)
 }
 
-/// Returns the first offered format that `Accept` names. Without one, the gateway sends files and HTML pages.
+/// Returns the formats that `Accept` names with their weights, in its order.
+fn named(headers: &HeaderMap) -> impl Iterator<Item = (Format, u32)> {
+    ranges(headers).filter(|range| range.weight > 0).filter_map(|range| {
+        let is_meant = |known: &str| known.eq_ignore_ascii_case(range.media);
+        FORMATS.iter().find(|(known, _, _)| is_meant(known)).map(|(_, _, format)| (*format, range.weight))
+    })
+}
+
+/// Returns the formats that `Accept` names, those with the greatest weight first; of equal weight, in its order.
+pub(super) fn formats_by_accept(headers: &HeaderMap) -> Vec<Format> {
+    let mut named: Vec<_> = named(headers).collect();
+    named.sort_by_key(|(_, weight)| Reverse(*weight));
+    named.into_iter().map(|(format, _)| format).collect()
+}
+
+/// Returns the first of [`formats_by_accept`]. Without one, the gateway sends files and HTML pages.
 pub(super) fn format_by_accept(headers: &HeaderMap) -> Format {
-    let format = |media: &str| {
-        FORMATS.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(media)).map(|(_, _, format)| *format)
-    };
-    accepted(headers).find_map(format).unwrap_or(Format::Deserialised)
+    let first = named(headers).reduce(|first, next| if next.1 > first.1 { next } else { first });
+    first.map_or(Format::Deserialised, |(format, _)| format)
 }
 
 /// Whether `Accept` names HTML.
@@ -82,9 +97,10 @@ pub(super) fn accepts_html(headers: &HeaderMap) -> bool {
     accepted(headers).any(|media| media.eq_ignore_ascii_case("text/html"))
 }
 
-/// Whether `Accept` permits HTML pages.
-pub(super) fn accepts_pages(headers: &HeaderMap) -> bool {
-    accepts_html(headers) || accepted(headers).any(|media| media == "*/*")
+/// Whether `Accept` also permits other forms than the formats that it names: HTML pages, or any type.
+pub(super) fn accepts_others(headers: &HeaderMap) -> bool {
+    let is_wildcard = |media: &str| media == "*/*" || media.eq_ignore_ascii_case("application/*");
+    accepts_html(headers) || accepted(headers).any(is_wildcard)
 }
 
 #[cfg(test)]
@@ -112,9 +128,11 @@ mod tests {
             ("Application/VND.ipld.CAR", Format::Car),
             ("application/vnd.ipld.raw;q=0, */*", Format::Deserialised),
             ("application/vnd.ipld.raw; q=0.000, application/vnd.ipld.car; order=dfs; Q=0.001", Format::Car),
+            ("application/x-tar;q=0.2, application/vnd.ipld.car;q=0.3, */*", Format::Car),
         ] {
             let headers = HeaderMap::from_iter([(ACCEPT, accept.parse().unwrap())]);
             assert_eq!(format_by_accept(&headers), expected, "{accept}");
+            assert_eq!(formats_by_accept(&headers).first().copied().unwrap_or(Format::Deserialised), expected);
         }
     }
 }

@@ -12,7 +12,7 @@ use ipfrs_node::{Limit, Object, ObjectKind, with_context};
 use super::codec::Codec;
 use super::cors::{self, ALLOW};
 use super::deserialised::shown;
-use super::format::{Format, accepts_pages};
+use super::format::{Format, accepts_others};
 use super::freshness::Freshness;
 use super::name::{self, Located};
 use super::path_cache::CachedPath;
@@ -99,8 +99,8 @@ async fn serve(state: &AppState, site: &Site, parts: &Parts) -> Result<Response>
         return Ok(moved);
     }
     request::check_service_worker(&content_path, &parts.headers)?;
-    let wanted = Wanted::parse(parts)?;
-    if site.is_trustless && !trustless::is_verifiable(&wanted, &content_path) {
+    let wanted = Wanted::of(site, parts, &content_path)?;
+    if site.is_trustless && !trustless::is_verifiable(wanted.format, &content_path) {
         // As in the specification of trustless gateways, section "Accept".
         let names_none = wanted.format == Format::Deserialised && !parts.headers.contains_key(ACCEPT);
         let status = if names_none { StatusCode::BAD_REQUEST } else { StatusCode::NOT_ACCEPTABLE };
@@ -151,19 +151,20 @@ async fn resolved(
             Err(missing) => return Box::pin(redirects::or_missing(state, &request, parts, missing)).await,
         },
     };
-    let stored = Codec::of(&object.cid);
-    match (request.format, stored) {
-        (Format::Raw, _) => return block::raw(state, &request, &parts.headers, object).await,
-        (Format::Tar, _) if !matches!(object.kind, ObjectKind::Other) => {
-            return Box::pin(tar::archive(state, &request, &parts.headers, object)).await;
-        }
-        (Format::Codec(requested), Some(stored)) if requested.is_that_of(stored) => {
+    let named = std::iter::once(&request.format).chain(&request.alternatives);
+    match named.copied().find(|format| is_available(*format, &object)) {
+        Some(format) => request.format = format,
+        None if request.is_negotiated && accepts_others(&parts.headers) => request.format = Format::Deserialised,
+        None => return mismatch(request.format, &object).await,
+    }
+    match request.format {
+        Format::Raw => return block::raw(state, &request, &parts.headers, object).await,
+        Format::Car => return Box::pin(car::respond(state, &request, &parts.headers)).await,
+        Format::Tar => return Box::pin(tar::archive(state, &request, &parts.headers, object)).await,
+        Format::Codec(requested) if Codec::of(&object.cid).is_some() => {
             return Box::pin(block::block(state, &request, &parts.headers, object, requested)).await;
         }
-        (Format::Deserialised, _) => {}
-        (requested, None) if requested.gives_files() && matches!(object.kind, ObjectKind::File(_)) => {}
-        _ if request.is_negotiated && accepts_pages(&parts.headers) => {}
-        (requested, _) => return mismatch(requested, &object).await,
+        Format::Deserialised | Format::Codec(_) | Format::IpnsRecord => {}
     }
     let plain = match &object.kind {
         ObjectKind::File(file) if request.is_plain() => Some((file.clone(), object.resolved.clone())),
@@ -177,6 +178,17 @@ async fn resolved(
         }
     }
     Ok(answer)
+}
+
+/// Whether an object is available in a format. Only names have records.
+fn is_available(format: Format, object: &Object) -> bool {
+    match (format, Codec::of(&object.cid)) {
+        (Format::Deserialised | Format::Raw | Format::Car, _) => true,
+        (Format::Tar, _) => !matches!(object.kind, ObjectKind::Other),
+        (Format::Codec(requested), Some(stored)) => requested.is_that_of(stored),
+        (Format::Codec(_), None) => format.gives_files() && matches!(object.kind, ObjectKind::File(_)),
+        (Format::IpnsRecord, _) => false,
+    }
 }
 
 /// Refuses a format in which an object is not available. If the object is malformed UnixFS, the error says so

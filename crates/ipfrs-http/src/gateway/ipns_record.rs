@@ -83,6 +83,11 @@ pub(super) async fn respond(state: &AppState, parts: &Parts, content_path: &str,
     Ok(response)
 }
 
+/// Whether a path is the name of a key, which may have a record.
+pub(super) fn is_possible(content_path: &str) -> bool {
+    name_of(content_path).is_ok()
+}
+
 /// Returns the name of the key in a path without further segments.
 fn name_of(content_path: &str) -> Result<Name> {
     let invalid = |why: &str| Error::invalid(format!("no ipns-record exists for {:?}: {why}", shown(content_path)));

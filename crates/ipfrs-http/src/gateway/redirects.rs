@@ -21,7 +21,7 @@ use rules::{MAX_FILE_BYTES, Outcome, Rules};
 use super::content_response::{ContentResponse, etag};
 use super::deserialised::{content_type_of, shown};
 use super::escape::url_header;
-use super::format::{Format, accepts_pages};
+use super::format::{Format, accepts_others};
 use super::freshness::Freshness;
 use super::name;
 use super::payload::Payload;
@@ -49,7 +49,7 @@ pub(super) async fn or_missing(
     missing: Error,
 ) -> Result<Response> {
     // Many clients name JSON before everything else, and mean that any form will do.
-    let takes_pages = request.is_negotiated && accepts_pages(&parts.headers);
+    let takes_pages = request.is_negotiated && accepts_others(&parts.headers);
     let is_deserialised = request.format == Format::Deserialised || takes_pages;
     if !(request.site.is_isolated() && is_deserialised && leads_nowhere(&missing)) {
         return Err(missing);

@@ -11,18 +11,21 @@ use ipfrs_node::{ContentPath, LinkName};
 
 use super::address::Address;
 use super::escape::normalised;
-use super::format::{Format, SERVICE_WORKER, format_by_accept, format_by_name};
+use super::format::{Format, SERVICE_WORKER, accepts_others, format_by_name, formats_by_accept};
 use super::freshness::Freshness;
 use super::path::parts;
 use super::path_cache::CachedPath;
 use super::site::{Links, Site};
+use super::{ipns_record, trustless};
 use crate::config::Namespace;
 
 /// Requested form of content, from the query and `Accept`.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    /// `?format=`, else what `Accept` names.
+    /// `?format=`, else the first that `Accept` names.
     pub(super) format: Format,
+    /// Further formats that `Accept` names, the most wanted first.
+    pub(super) alternatives: Vec<Format>,
     /// Whether `Accept` selected another format than the default.
     pub(super) is_negotiated: bool,
     /// `?filename=`.
@@ -34,11 +37,22 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Parses the query and `Accept`. Of a repeated parameter, the first counts.
+    /// Parses the query and `Accept`, without the formats of `Accept` that do not exist at this path of the site. Of a
+    /// repeated parameter, the first counts.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the unknown format.
-    pub(super) fn parse(parts: &Parts) -> Result<Self> {
+    pub(super) fn of(site: &Site, parts: &Parts, content_path: &str) -> Result<Self> {
+        let mut wanted = Self::parse(parts)?;
+        wanted.restrict(&parts.headers, |format| match format {
+            _ if site.is_trustless => trustless::is_verifiable(format, content_path),
+            Format::IpnsRecord => ipns_record::is_possible(content_path),
+            _ => true,
+        });
+        Ok(wanted)
+    }
+
+    fn parse(parts: &Parts) -> Result<Self> {
         let (mut by_query, mut filename, mut download, mut is_go_get) = (None, None, None, None);
         for (name, value) in form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()) {
             match name.as_ref() {
@@ -50,9 +64,29 @@ impl Wanted {
             }
         }
         let (download, is_go_get) = (download.unwrap_or_default(), is_go_get.unwrap_or_default());
-        let format = by_query.unwrap_or_else(|| format_by_accept(&parts.headers));
-        let is_negotiated = by_query.is_none() && format != Format::Deserialised;
-        Ok(Self { format, is_negotiated, filename, download, is_go_get })
+        let named = if by_query.is_none() { formats_by_accept(&parts.headers) } else { Vec::new() };
+        let mut named = named.into_iter();
+        let by_accept = named.next();
+        let format = by_query.or(by_accept).unwrap_or(Format::Deserialised);
+        let (alternatives, is_negotiated) = (named.collect(), by_accept.is_some());
+        Ok(Self { format, alternatives, is_negotiated, filename, download, is_go_get })
+    }
+
+    /// Leaves out the formats of `Accept` that are not possible. If none is, the default takes their place, provided
+    /// that it is possible and accepted; otherwise nothing changes.
+    fn restrict(&mut self, headers: &HeaderMap, is_possible: impl Fn(Format) -> bool) {
+        if !self.is_negotiated {
+            return;
+        }
+        self.alternatives.retain(|format| is_possible(*format));
+        if is_possible(self.format) {
+            return;
+        }
+        if !self.alternatives.is_empty() {
+            self.format = self.alternatives.remove(0);
+        } else if is_possible(Format::Deserialised) && accepts_others(headers) {
+            (self.format, self.is_negotiated) = (Format::Deserialised, false);
+        }
     }
 }
 
@@ -77,8 +111,10 @@ pub(super) struct GatewayRequest<'a> {
     pub(super) query: Option<&'a str>,
     /// Whether the path ends with a slash.
     pub(super) ends_with_slash: bool,
-    /// `?format=`, else what `Accept` names.
+    /// `?format=`, else the first that `Accept` names.
     pub(super) format: Format,
+    /// Further formats that `Accept` names, the most wanted first.
+    pub(super) alternatives: Vec<Format>,
     /// Whether `Accept` selected another format than the default.
     pub(super) is_negotiated: bool,
     /// `?filename=`.
@@ -116,6 +152,7 @@ impl<'a> GatewayRequest<'a> {
             query: parts.uri.query(),
             ends_with_slash: raw_path.ends_with('/'),
             format: wanted.format,
+            alternatives: wanted.alternatives,
             is_negotiated: wanted.is_negotiated,
             filename: wanted.filename,
             download: wanted.download,

@@ -2,7 +2,6 @@
 
 use super::format::Format;
 use super::path::parts;
-use super::request::Wanted;
 use crate::config::Namespace;
 
 /// Message for other requests.
@@ -12,9 +11,9 @@ pub(super) const OFFER: &str = "this gateway serves only verifiable responses: a
 
 /// Whether the client can verify the requested content. A block does not prove that a path leads to it, and only the
 /// record of a name proves what the name points to.
-pub(super) fn is_verifiable(wanted: &Wanted, content_path: &str) -> bool {
+pub(super) fn is_verifiable(format: Format, content_path: &str) -> bool {
     let names = parts(content_path).count();
-    match (Namespace::of_path(content_path), wanted.format) {
+    match (Namespace::of_path(content_path), format) {
         (Some(Namespace::Ipfs), Format::Raw) => names == 2,
         (Some(Namespace::Ipfs), Format::Car) => true,
         (Some(Namespace::Ipns), Format::IpnsRecord) => names == 2,

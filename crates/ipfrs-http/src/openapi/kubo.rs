@@ -5,10 +5,13 @@ use utoipa::openapi::path::{ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::ArrayBuilder;
 use utoipa::openapi::{HttpMethod, Required};
 
-use super::operation::{Described, Operation, binary, boolean, integer, object, size, text, texts};
+use super::operation::{Described, Operation, binary, boolean, integer, object, one_of, size, text, texts};
 use crate::rpc::Kind;
 use crate::rpc::commands;
 use crate::rpc::definition::Command;
+
+/// Option of all commands, whose other values are refused.
+const ENCODING: &str = "encoding";
 
 pub(super) const TAG: &str = "Kubo RPC";
 
@@ -31,6 +34,7 @@ fn describe(command: &'static Command) -> Described {
             Kind::Text => text(),
             Kind::List => texts(),
         };
+        let schema = if option.name() == ENCODING { one_of(&["json", "text"]) } else { schema };
         operation = operation.query(option.name(), schema, (short + &remark).trim());
     }
     if command.file().is_some() {
@@ -47,7 +51,13 @@ fn describe(command: &'static Command) -> Described {
             text(),
         )
         .sends("400", "", "application/json", failure.clone())
+        .sends("401", "The caller is unknown", "application/json", failure.clone())
+        .sends("403", "The caller may not do this", "application/json", failure.clone())
+        .sends("403", "", "text/plain", text())
+        .sends("415", "The body has a content coding", "text/plain", text())
+        .sends("429", "There are too many requests", "application/json", failure.clone())
         .sends("500", "The command failed", "application/json", failure)
+        .sends("500", "", "text/plain", text())
 }
 
 fn with_arguments(operation: Described, command: &Command) -> Described {

@@ -383,6 +383,7 @@ fn state() -> Vec<Described> {
         or_text(
             get("/health", "State, version and size of the store")
                 .describe("Public hosts, and callers without the scope `read`, get the status only.")
+                .without_credentials()
                 .sends_json::<Health>("200", "The daemon accepts requests")
                 .sends_json::<Health>("503", "It starts or drains, or the store accepts no writes"),
         ),

@@ -21,6 +21,7 @@ pub(crate) struct Operation {
     pub(super) path: String,
     method: HttpMethod,
     operation: OperationBuilder,
+    are_credentials_optional: bool,
     pub(super) schemas: Schemas,
 }
 
@@ -28,7 +29,11 @@ impl Operation {
     /// Returns the description of the method, whose access rule is `access`.
     pub(super) fn item(self, access: Access) -> PathItem {
         let operation = match requirements(access, &self.method) {
-            Some(requirements) => self.operation.securities(Some(requirements)),
+            Some(mut requirements) => {
+                // An empty requirement makes the others optional.
+                requirements.extend(self.are_credentials_optional.then(SecurityRequirement::default));
+                self.operation.securities(Some(requirements))
+            }
             None => self.operation,
         };
         PathItem::new(self.method, operation.build())
@@ -42,17 +47,18 @@ pub(crate) struct Described {
     operation: OperationBuilder,
     body: Option<RequestBodyBuilder>,
     responses: Vec<(String, ResponseBuilder)>,
+    are_credentials_optional: bool,
     schemas: Schemas,
 }
 
 impl From<Described> for Operation {
     fn from(described: Described) -> Self {
-        let Described { path, method, mut operation, body, responses, schemas } = described;
+        let Described { path, method, mut operation, body, responses, are_credentials_optional, schemas } = described;
         for (status, response) in responses {
             operation = operation.response(status, response.build());
         }
         let operation = operation.request_body(body.map(RequestBodyBuilder::build));
-        Self { path, method, operation, schemas }
+        Self { path, method, operation, are_credentials_optional, schemas }
     }
 }
 
@@ -88,7 +94,21 @@ impl Described {
                     .description(about_path_parameter(name)),
             );
         }
-        Self { path: path.to_owned(), method, operation, body: None, responses: Vec::new(), schemas: Vec::new() }
+        Self {
+            path: path.to_owned(),
+            method,
+            operation,
+            body: None,
+            responses: Vec::new(),
+            are_credentials_optional: false,
+            schemas: Vec::new(),
+        }
+    }
+
+    /// Says that callers without credentials get a response too.
+    pub(crate) fn without_credentials(mut self) -> Self {
+        self.are_credentials_optional = true;
+        self
     }
 
     pub(crate) fn describe(mut self, description: &str) -> Self {

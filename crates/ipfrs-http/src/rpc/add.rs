@@ -121,8 +121,10 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
         attributes: attributes::of_options(args)?,
         preserve_mode: args.is_set("preserve-mode"),
         preserve_mtime: args.is_set("preserve-mtime"),
-        max_file_links: args.number("max-file-links")?,
-        max_directory_links: args.number("max-directory-links")?,
+        // As in Kubo, 0 and less mean the default.
+        max_file_links: args.number::<i64>("max-file-links")?.and_then(positive),
+        // And for directories, that there is no limit.
+        max_directory_links: args.number::<i64>("max-directory-links")?.map(|most| positive(most).unwrap_or(0)),
         hamt_fanout: args.number("max-hamt-fanout")?,
         nocopy: args.is_set("nocopy"),
         fscache: args.is_set("fscache"),
@@ -134,6 +136,11 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
         to_files: args.text("to-files").map(to_files).transpose()?,
         operation: None,
     })
+}
+
+/// Returns a number that is greater than 0.
+fn positive(number: i64) -> Option<usize> {
+    usize::try_from(number).ok().filter(|number| *number > 0)
 }
 
 /// Returns the path of mutable files where the import is put. As in Kubo, an empty one is the root.

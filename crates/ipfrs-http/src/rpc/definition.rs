@@ -13,11 +13,10 @@ static GLOBALS: &[Opt] = &[
     Opt::text(&["cid-base"]),
     Opt::bool(&["upgrade-cidv0-in-output"]),
     // Processed by `globals` before the command's own options.
-    Opt::text(&["timeout"]).unused(),
-    Opt::text(&["encoding", "enc"]).unused(),
+    Opt::text(&["timeout"]).global(),
+    Opt::text(&["encoding", "enc"]).global(),
+    Opt::bool(&["offline"]).global(),
     Opt::bool(&["stream-channels"]).unused(),
-    // Processed by `globals` too.
-    Opt::bool(&["offline"]).unused(),
     Opt::bool(&["local", "L"]).unused(),
     Opt::bool(&["debug", "D"]).unused(),
     Opt::bool(&["help"]).unused(),

@@ -27,8 +27,8 @@ use crate::state::AppState;
 const COMPRESSED_BYTES: usize = 256 * 1024;
 
 /// `get?arg=path[&archive=][&compress=][&compression-level=]`: returns a TAR archive of the file, directory or
-/// symlink, named after the last segment of the path. With `compress`, the archive is compressed; a file without
-/// `archive` is compressed directly.
+/// symlink, named after the last segment of the path. With `compress`, the archive is compressed; without `archive`, it
+/// must be a file, which is compressed directly.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandResult {
     let path = args.path(&state.node, "ipfs-path").await?;
     let is_archive = args.is_set("archive");
@@ -39,7 +39,8 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
         content_limits::check_size(&state, file.size(), Remedy::Rpc)?;
     }
     let takes_trailers = args.takes_trailers;
-    if let (Some(level), false, ObjectKind::File(file)) = (level, is_archive, &object.kind) {
+    if let (Some(level), false) = (level, is_archive) {
+        let ObjectKind::File(file) = &object.kind else { return Err(Error::invalid("file is not regular").into()) };
         let place = state.compression.place()?;
         let content = begun(state.node.read(file, Span::whole(file.size()))).await?;
         let compressed = gzipped(content.boxed(), level, place, state.compression.turns());

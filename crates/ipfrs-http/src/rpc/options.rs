@@ -50,6 +50,8 @@ enum Effect {
     Printed,
     /// The response does not depend on the option, which concerns only the client's output or a network.
     Unused,
+    /// The option is obeyed for all commands, before their own.
+    Global,
     /// The response would depend on the option, which is not supported; the text is a remedy.
     Refused(&'static str),
 }
@@ -93,6 +95,12 @@ impl Opt {
         self
     }
 
+    /// Marks an option that is obeyed for all commands.
+    pub(super) const fn global(mut self) -> Self {
+        self.effect = Effect::Global;
+        self
+    }
+
     /// Marks an option that only texts depend on.
     pub(super) const fn printed(mut self) -> Self {
         self.effect = Effect::Printed;
@@ -122,7 +130,7 @@ impl Opt {
     /// Returns what users should know about an option that has no effect or is refused.
     pub(crate) fn remark(&self) -> String {
         match self.effect {
-            Effect::Read => String::new(),
+            Effect::Read | Effect::Global => String::new(),
             Effect::Printed => "Affects only `encoding=text`.".to_owned(),
             Effect::Unused => "No effect on the response.".to_owned(),
             Effect::Refused(remedy) => format!("Not supported: {remedy}."),
@@ -150,7 +158,8 @@ impl Opt {
 
     fn check_offered(&self, given_as: &str, value: &Value) -> Result<(), RpcError> {
         match (self.effect, value) {
-            (Effect::Refused(_), Value::Bool(false)) | (Effect::Read | Effect::Printed | Effect::Unused, _) => Ok(()),
+            (Effect::Refused(_), Value::Bool(false))
+            | (Effect::Read | Effect::Printed | Effect::Global | Effect::Unused, _) => Ok(()),
             (Effect::Refused(remedy), _) => {
                 let why = format!("option {given_as:?} is not supported by this version: {remedy}");
                 Err(RpcError::Refused(Error::unsupported(why)))

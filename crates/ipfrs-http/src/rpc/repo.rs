@@ -1,6 +1,7 @@
 //! `repo/gc`, `repo/stat`, `repo/verify`, `repo/version`.
 
 use std::fmt::Write as _;
+use std::num::NonZeroU64;
 
 use axum::extract::State;
 use ipfrs_core::{Cid, Error, Result, codec, new_cid};
@@ -23,14 +24,14 @@ const REPO_VERSION: &str = "1";
 const WAITING_EVENTS: usize = 4;
 
 /// `repo/stat[?size-only=]` and `stats/repo`. With `size-only`, all but the sizes is empty, as in Kubo. `StorageMax`
-/// is 2^64 - 1, as in Kubo without a limit. `DeadBytes` is the maximum that a compaction could free, and sent only on
-/// request, because clients compare the fields.
+/// is `store.max_bytes`; without a limit it is 2^64 - 1, as in Kubo. `DeadBytes` is the maximum that a compaction could
+/// free, and sent only on request, because clients compare the fields.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
     let stats = state.node.stats().await?;
     let is_whole = !args.is_set("size-only");
     Ok(output::object(RepoStat {
         repo_size: stats.disk_bytes,
-        storage_max: u64::MAX,
+        storage_max: NonZeroU64::new(state.node.store_limit()).map_or(u64::MAX, NonZeroU64::get),
         num_objects: Some(if is_whole { stats.blocks } else { 0 }),
         dead_bytes: args.is_set("dead-bytes").then_some(stats.dead_bytes),
         repo_path: Some(if is_whole { state.node.repo().display().to_string() } else { String::new() }),
@@ -144,6 +145,9 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Command
         };
         let (verified, ()) = futures::try_join!(state.node.verify(repair, sender), reporting)?;
         if verified.corrupt == 0 {
+            if let Some(lost) = state.node.lost_blocks().await? {
+                return Err(Error::corrupt(format!("verify complete, all blocks validated, but {lost}")));
+            }
             let msg = "verify complete, all blocks validated.".to_owned();
             return lines.send(&VerifyLine { msg, progress: 0 }).await;
         }

@@ -2,7 +2,7 @@
 
 use axum::routing::any;
 use ipfrs_middleware::auth::Scope;
-use ipfrs_rpc::types::{Added, BlockStat, Listings, Reference, RemovedBlock};
+use ipfrs_rpc::types::{BlockStat, ImportedLine, Listings, Reference, RemovedBlock};
 
 use super::responses::{archive, json, lines, octets, raw_block};
 use super::shared::{ALLOW_BIG_BLOCK, DRAWN_PROGRESS, FAST_PROVIDE_DAG, FAST_PROVIDE_ROOT, FAST_PROVIDE_WAIT};
@@ -61,7 +61,7 @@ static ADD: &[Opt] = &[
 ];
 
 pub(super) static COMMANDS: &[Command] = &[
-    command("add", Scope::Write, "Add files and directories", lines::<Added>, || any(add::add))
+    command("add", Scope::Write, "Add files and directories", lines::<ImportedLine>, || any(add::add))
         .arguments(&[file("path").repeated()])
         .options(ADD),
     command("block/get", Scope::Read, "Read a block", raw_block, || any(block::get))

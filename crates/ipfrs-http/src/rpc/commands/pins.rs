@@ -4,7 +4,7 @@ use axum::routing::any;
 use ipfrs_middleware::auth::Scope;
 use ipfrs_rpc::types::{Pins, RemotePin, RemoteServices, VerifiedPin};
 
-use super::responses::{done, json, lines, listed_pins};
+use super::responses::{done, json, lines, listed_pins, pinned};
 use super::shared::{FAST_PROVIDE_DAG, FAST_PROVIDE_ROOT, FAST_PROVIDE_WAIT, QUIET};
 use crate::rpc::definition::{Command, command, text};
 use crate::rpc::options::Opt;
@@ -14,7 +14,7 @@ static REMOTE_PINS: &[Opt] =
     &[Opt::text(&["service"]), Opt::text(&["name"]), Opt::list(&["cid"]), Opt::list(&["status"])];
 
 pub(super) static COMMANDS: &[Command] = &[
-    command("pin/add", Scope::Pin, "Pin content", json::<Pins>, || any(pin::add))
+    command("pin/add", Scope::Pin, "Pin content", pinned, || any(pin::add))
         .arguments(&[text("ipfs-path").repeated().in_body()])
         .options(&[
             Opt::bool(&["recursive", "r"]),

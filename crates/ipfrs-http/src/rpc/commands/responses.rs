@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ipfrs_rpc::types::PinLine;
+use ipfrs_rpc::types::{PinLine, PinnedLine};
 use utoipa::ToSchema;
 
 use crate::openapi::operation::{Described, binary, object, size, text};
@@ -10,16 +10,21 @@ use crate::openapi::operation::{Described, binary, object, size, text};
 const RECORD: &str = "application/vnd.ipfs.ipns-record";
 
 pub(super) fn json<T: ToSchema>(operation: Described) -> Described {
-    operation.sends_json::<T>("200", "The result")
+    or_text(operation.sends_json::<T>("200", "The result"))
 }
 
 pub(super) fn list<T: ToSchema>(operation: Described) -> Described {
-    operation.sends_list::<T>("200", "The result")
+    or_text(operation.sends_list::<T>("200", "The result"))
 }
 
 /// A response of one JSON object per line.
 pub(super) fn lines<T: ToSchema>(operation: Described) -> Described {
-    operation.sends_json::<T>("200", "A line of JSON for each item")
+    or_text(operation.sends_json::<T>("200", "A line of JSON for each item"))
+}
+
+/// With `encoding=text`.
+fn or_text(operation: Described) -> Described {
+    operation.sends("200", "", "text/plain", text())
 }
 
 pub(super) fn octets(operation: Described) -> Described {
@@ -48,7 +53,7 @@ pub(super) fn record(operation: Described) -> Described {
 }
 
 pub(super) fn node(operation: Described) -> Described {
-    operation.sends("200", "The node in `output-codec`", "application/json", object())
+    operation.sends("200", "The node in `output-codec`", "text/plain", binary())
 }
 
 pub(super) fn value(operation: Described) -> Described {
@@ -67,6 +72,10 @@ pub(super) fn never(operation: Described) -> Described {
 
 pub(super) fn routing_event(operation: Described) -> Described {
     operation.sends("200", "An event with the record in `Extra`", "application/json", object())
+}
+
+pub(super) fn pinned(operation: Described) -> Described {
+    operation.sends_json::<PinnedLine>("200", "The pinned content; with `progress` lines before it")
 }
 
 pub(super) fn listed_pins(operation: Described) -> Described {
