@@ -3,44 +3,26 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { createRequire } from "node:module";
-import { mkdir, mkdtemp, readFile, rm, utimes, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
-import { Daemon, launch, open, overflow } from "./harness.mjs";
+import { Daemon, launch, open, overflow, visit } from "./harness.mjs";
 
 const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const VIEWS = ["overview", "content", "add", "pins", "names", "operations", "configuration"];
 
-let daemon, browser, directory;
+let daemon, browser;
 
 before(async () => {
-  [daemon, browser, directory] = await Promise.all([Daemon.start(), launch(), mkdtemp(path.join(tmpdir(), "ipfrs-console-"))]);
+  [daemon, browser] = await Promise.all([Daemon.start(), launch()]);
 });
 
 after(async () => {
   await browser?.close();
   await daemon?.stop();
-  await rm(directory, { recursive: true });
 });
-
-/** Opens a view, lets `look` use it, and checks that the browser reported nothing unexpected. */
-async function visit(view, look, { options = {}, expected = /$^/ } = {}) {
-  const { page, complaints, close } = await open(browser, options);
-  await page.goto(`${daemon.api}/ui/#/${view}`);
-  await page.locator("#connection.live").waitFor();
-  await look(page);
-  assert.deepEqual(complaints.filter((text) => !expected.test(text)), []);
-  await close();
-}
-
-/** Requests from a program. */
-const rpc = async (command, body) => {
-  const headers = { "content-type": "application/octet-stream" };
-  return (await fetch(`${daemon.origin}/api/v0/${command}`, { method: "POST", body, headers })).text();
-};
 
 test("the modules have sound types", () => {
   const here = path.dirname(fileURLToPath(import.meta.url));
@@ -48,60 +30,15 @@ test("the modules have sound types", () => {
   assert.equal(checked.status, 0, checked.stdout + checked.stderr);
 });
 
-test("a folder is uploaded, listed and opened", async () => {
-  const folder = path.join(directory, "site");
-  await mkdir(path.join(folder, "deep"), { recursive: true });
-  const large = Buffer.alloc(3_000_000, "large ");
-  await writeFile(path.join(folder, "index.txt"), "the index");
-  await writeFile(path.join(folder, "deep", "ünïcode & more.txt"), "deep text");
-  await writeFile(path.join(folder, "large.bin"), large);
-  await writeFile(path.join(folder, "empty"), "");
-  await visit("add", async (page) => {
-    await page.locator("#folder").setInputFiles(folder);
-    const done = page.locator("[data-cid]");
-    await done.waitFor();
-    const cid = await done.getAttribute("data-cid");
-    await done.getByRole("link").click();
-    await page.getByRole("link", { name: "index.txt" }).click();
-    await page.getByText("the index").waitFor();
-    await page.goto(`${daemon.api}/ui/#/content/${cid}/deep`);
-    await page.getByRole("link", { name: "ünïcode & more.txt" }).click();
-    await page.getByText("deep text").waitFor();
-    // The whole tree is there for everyone else, and pinned.
-    assert.deepEqual(Buffer.from(await (await fetch(`${daemon.origin}/ipfs/${cid}/large.bin`)).arrayBuffer()), large);
-    assert.equal((await fetch(`${daemon.origin}/ipfs/${cid}/empty`)).status, 200);
-    await page.getByRole("link", { name: "Pins" }).click();
-    await page.getByRole("cell", { name: "site", exact: true }).waitFor();
-    await page.getByRole("button", { name: "Unpin site" }).click();
-    await page.getByRole("dialog").getByRole("button", { name: "Unpin" }).click();
-    await page.getByText("Nothing is pinned").waitFor();
-    assert.equal((await rpc("pin/ls")).includes(cid), false);
-  });
-});
-
-test("the same directory gets the content ID that add gives it", async () => {
-  const folder = path.join(directory, "same");
-  await mkdir(path.join(folder, "below"), { recursive: true });
-  const files = { b: "b", a: "a", Z: "Z", "below/c": "c" };
-  for (const [name, content] of Object.entries(files)) await writeFile(path.join(folder, name), content);
-  const expected = await daemon.addDirectory(files);
-  await visit("add", async (page) => {
-    await page.locator("#folder").setInputFiles(folder);
-    const done = page.locator("[data-cid]");
-    await done.waitFor();
-    assert.equal(await done.getAttribute("data-cid"), expected);
-  });
-});
-
 test("the charts move and events appear", async () => {
-  await visit("overview", async (page) => {
+  await visit(browser, daemon, "overview", async (page) => {
     const blocks = page.locator(".tile", { hasText: "Blocks" }).locator("dd");
     await blocks.filter({ hasText: /\d/ }).waitFor();
     const line = page.locator(".chart", { hasText: "Requests per second" }).locator("path").first();
     let turn = 0;
     // A point appears every two seconds.
     for (;;) {
-      await rpc("block/put", `moves the chart ${(turn += 1)}`);
+      await daemon.rpc("block/put", `moves the chart ${(turn += 1)}`);
       const drawn = (await line.getAttribute("d")) ?? "";
       const value = await page.getByLabel("Requests per second: HTTP").textContent();
       if (drawn.includes("L") && value !== "-" && value !== "0") break;
@@ -117,7 +54,7 @@ test("an operation is cancelled", async () => {
   const tus = { "Tus-Resumable": "1.0.0" };
   const created = await fetch(`${daemon.origin}/v1/stream/upload?operation_id=slow-upload`, { method: "POST", headers: { ...tus, "Upload-Length": "1000" } });
   assert.equal(created.status, 201);
-  await visit("operations", async (page) => {
+  await visit(browser, daemon, "operations", async (page) => {
     await page.getByRole("button", { name: "Cancel operation slow-upload" }).click();
     await page.getByText("failed: the operation was cancelled").waitFor();
     const gone = await fetch(new URL(created.headers.get("location"), daemon.origin), { method: "HEAD", headers: tus });
@@ -133,7 +70,7 @@ test("the console recovers from a lost connection", async () => {
   await daemon.restart();
   assert.equal(daemon.api, api);
   await page.locator("#connection.live").waitFor();
-  await rpc("block/put", "after the restart");
+  await daemon.rpc("block/put", "after the restart");
   await page.locator("#view .log li", { hasText: "Block added" }).first().waitFor();
   await close();
 });
@@ -167,24 +104,6 @@ test("a daemon that stopped without closing the connection is noticed", async ()
   await close();
 });
 
-test("an upload continues after the connection was lost", async () => {
-  const large = path.join(directory, "continues.bin");
-  await writeFile(large, Buffer.alloc(20_000_000, "continues "));
-  const { page, close } = await open(browser);
-  await page.goto(`${daemon.api}/ui/#/add`);
-  let failures = 0;
-  await page.route("**/v1/stream/upload/*", async (route) => {
-    if (route.request().method() === "PATCH" && (failures += 1) <= 2) await route.abort("connectionreset");
-    else await route.continue();
-  });
-  await page.locator("#files").setInputFiles(large);
-  const cid = await page.locator("[data-cid]").getAttribute("data-cid");
-  assert.ok(failures > 2);
-  const response = await fetch(`${daemon.origin}/ipfs/${cid}`);
-  assert.deepEqual(Buffer.from(await response.arrayBuffer()), await readFile(large));
-  await close();
-});
-
 test("tensors have statistics and a histogram", async () => {
   const header = JSON.stringify({ w: { dtype: "F32", shape: [100, 10], data_offsets: [0, 4000] } });
   const data = new Float32Array(1000).map((_, index) => Math.sin(index));
@@ -192,7 +111,7 @@ test("tensors have statistics and a histogram", async () => {
   length.writeBigUInt64LE(BigInt(header.length));
   const file = Buffer.concat([length, Buffer.from(header), Buffer.from(data.buffer)]);
   const { cid } = await (await fetch(`${daemon.origin}/v1/stream/upload`, { method: "POST", body: file })).json();
-  await visit(`content/${cid}`, async (page) => {
+  await visit(browser, daemon, `content/${cid}`, async (page) => {
     await page.getByRole("button", { name: "Statistics of w" }).click();
     await page.getByText("Standard deviation", { exact: true }).waitFor();
     await page.getByRole("img", { name: /Histogram of 1,000 values/ }).waitFor();
@@ -200,7 +119,7 @@ test("tensors have statistics and a histogram", async () => {
 });
 
 test("names are published, and the configuration is shown", async () => {
-  await visit("names", async (page) => {
+  await visit(browser, daemon, "names", async (page) => {
     await page.getByLabel("Name of the new key").fill("site");
     await page.getByRole("button", { name: "Create key" }).click();
     await page.getByLabel("Content path for site").fill("/ipfs/bafkqaaa");
@@ -213,7 +132,7 @@ test("names are published, and the configuration is shown", async () => {
 });
 
 test("mistakes are named", async () => {
-  await visit("pins", async (page) => {
+  await visit(browser, daemon, "pins", async (page) => {
     await page.getByLabel("Content path to pin").fill("nonsense");
     await page.getByRole("button", { name: "Pin", exact: true }).click();
     await page.locator(".notice.bad").getByText(/nonsense/).waitFor();
@@ -222,146 +141,12 @@ test("mistakes are named", async () => {
   }, { expected: /500|404/ });
 });
 
-test("files that are dropped anywhere on the page are added", async () => {
-  await visit("add", async (page) => {
-    const dropped = await page.evaluate(() => {
-      const dataTransfer = new DataTransfer();
-      dataTransfer.items.add(new File(["dropped"], "<b>.txt"));
-      const target = document.querySelector("header");
-      const event = (kind) => new DragEvent(kind, { dataTransfer, bubbles: true, cancelable: true });
-      target.dispatchEvent(event("dragover"));
-      const isMarked = document.querySelector(".drop").classList.contains("over");
-      const drop = event("drop");
-      target.dispatchEvent(drop);
-      return { isMarked, isTaken: drop.defaultPrevented };
-    });
-    assert.deepEqual(dropped, { isMarked: true, isTaken: true });
-    const done = page.locator("[data-cid]", { hasText: "<b>.txt" });
-    await done.waitFor();
-    const cid = await done.getAttribute("data-cid");
-    assert.equal(await (await fetch(`${daemon.origin}/ipfs/${cid}`)).text(), "dropped");
-  });
-});
-
-test("a folder is dropped; a directory that is too long is refused before it is sent", async () => {
-  const folder = path.join(directory, "dropped");
-  await mkdir(path.join(folder, "inner"), { recursive: true });
-  await writeFile(path.join(folder, "inner", "deep.txt"), "from a drop");
-  const long = path.join(directory, "long");
-  await mkdir(long, { recursive: true });
-  const name = (index) => `${"n".repeat(230)}${index}`;
-  await Promise.all(Array.from({ length: 1000 }, (_, index) => writeFile(path.join(long, name(index)), "")));
-  await visit("add", async (page) => {
-    const { x, y } = await page.locator(".drop").boundingBox();
-    const session = await page.context().newCDPSession(page);
-    const data = { items: [], files: [folder], dragOperationsMask: 1 };
-    for (const type of ["dragEnter", "dragOver", "drop"]) await session.send("Input.dispatchDragEvent", { type, x: x + 9, y: y + 9, data });
-    const done = page.locator("[data-cid]");
-    await done.waitFor();
-    const cid = await done.getAttribute("data-cid");
-    assert.equal(await (await fetch(`${daemon.origin}/ipfs/${cid}/inner/deep.txt`)).text(), "from a drop");
-    let sent = 0;
-    page.on("request", (request) => (sent += Number(request.url().includes("/v1/stream/upload"))));
-    await page.locator("#folder").setInputFiles(long);
-    await page.getByText("the folder has 1,000 entries, too many for the console: use ipfrs-cli add -r").first().waitFor();
-    assert.equal(sent, 0);
-  });
-});
-
-test("an upload that is cancelled while it is sent leaves nothing on the daemon", async () => {
-  const large = path.join(directory, "cancelled.bin");
-  await writeFile(large, Buffer.alloc(200_000_000, "cancelled "));
-  await visit("add", async (page) => {
-    await page.locator("#files").setInputFiles(large);
-    await page.waitForFunction(() => document.querySelector("progress")?.value > 0);
-    await page.getByRole("button", { name: "Cancel the upload of cancelled.bin" }).click();
-    await page.getByText("Cancelled", { exact: true }).waitFor();
-    const running = async () => (await (await fetch(`${daemon.origin}/v1/progress`)).json()).operations;
-    while ((await running()).length > 0);
-    assert.equal(await page.evaluate(() => localStorage.length), 0);
-  }, { expected: /409/ });
-});
-
-test("an upload continues on a new page", async () => {
-  const large = path.join(directory, "again.bin");
-  await writeFile(large, Buffer.alloc(100_000_000, "again "));
-  const { page, close } = await open(browser);
-  const offsets = [];
-  page.context().on("request", (request) => {
-    if (request.method() === "PATCH") offsets.push(Number(request.headers()["upload-offset"]));
-  });
-  await page.goto(`${daemon.api}/ui/#/add`);
-  await page.locator("#files").setInputFiles(large);
-  while (!offsets.some((offset) => offset > 0)) await page.evaluate(() => new Promise(requestAnimationFrame));
-  await page.close();
-  offsets.length = 0;
-  const next = await page.context().newPage();
-  await next.goto(`${daemon.api}/ui/#/add`);
-  await next.locator("#files").setInputFiles(large);
-  const cid = await next.locator("[data-cid]").getAttribute("data-cid");
-  assert.equal(offsets.includes(0), false, "it does not begin anew");
-  assert.deepEqual(Buffer.from(await (await fetch(`${daemon.origin}/ipfs/${cid}`)).arrayBuffer()), await readFile(large));
-  await close();
-});
-
-test("another file with the same name, length and time is not continued", async () => {
-  const [one, other] = ["one", "other"].map((name) => path.join(directory, name, "same.bin"));
-  for (const [file, byte] of [[one, 1], [other, 2]]) {
-    await mkdir(path.dirname(file), { recursive: true });
-    await writeFile(file, Buffer.alloc(100_000_000, byte));
-    await utimes(file, 1, 1);
-  }
-  const { page, close } = await open(browser);
-  const offsets = [];
-  page.context().on("request", (request) => {
-    if (request.method() === "PATCH") offsets.push(Number(request.headers()["upload-offset"]));
-  });
-  await page.goto(`${daemon.api}/ui/#/add`);
-  await page.locator("#files").setInputFiles(one);
-  while (!offsets.some((offset) => offset > 0)) await page.evaluate(() => new Promise(requestAnimationFrame));
-  await page.close();
-  const next = await page.context().newPage();
-  await next.goto(`${daemon.api}/ui/#/add`);
-  await next.locator("#files").setInputFiles(other);
-  const cid = await next.locator("[data-cid]").getAttribute("data-cid");
-  assert.deepEqual(Buffer.from(await (await fetch(`${daemon.origin}/ipfs/${cid}`)).arrayBuffer()), await readFile(other));
-  await close();
-});
-
-test("a folder that is chosen again continues with the next file", async () => {
-  const folder = path.join(directory, "continued");
-  await mkdir(folder, { recursive: true });
-  await writeFile(path.join(folder, "first.bin"), Buffer.alloc(3_000_000, "first "));
-  await writeFile(path.join(folder, "second.bin"), Buffer.alloc(100_000_000, "second "));
-  const { page, close } = await open(browser);
-  const offsets = [];
-  page.context().on("request", (request) => {
-    if (request.method() === "PATCH") offsets.push(Number(request.headers()["upload-offset"]));
-  });
-  await page.goto(`${daemon.api}/ui/#/add`);
-  await page.locator("#folder").setInputFiles(folder);
-  await page.getByText("1 of 2 files").waitFor();
-  while (!offsets.some((offset) => offset > 0)) await page.evaluate(() => new Promise(requestAnimationFrame));
-  await page.close();
-  offsets.length = 0;
-  const next = await page.context().newPage();
-  await next.goto(`${daemon.api}/ui/#/add`);
-  await next.locator("#folder").setInputFiles(folder);
-  const cid = await next.locator("[data-cid]").getAttribute("data-cid");
-  // Nothing is sent at all if the daemon had received everything when the page was closed.
-  assert.equal(offsets.includes(0), false, `${offsets}`);
-  assert.equal((await (await fetch(`${daemon.origin}/ipfs/${cid}/first.bin`)).arrayBuffer()).byteLength, 3_000_000);
-  assert.equal((await (await fetch(`${daemon.origin}/ipfs/${cid}/second.bin`)).arrayBuffer()).byteLength, 100_000_000);
-  assert.equal(await next.evaluate(() => localStorage.length), 0);
-  await close();
-});
-
 test("every chart shows its latest values, by pointer and by keyboard", async () => {
-  await visit("overview", async (page) => {
+  await visit(browser, daemon, "overview", async (page) => {
     const charts = page.locator(".chart");
     assert.equal(await charts.count(), 9);
     const line = charts.filter({ hasText: "Requests per second" }).locator("path.line").first();
-    while (!((await line.getAttribute("d")) ?? "").includes("L")) await rpc("version");
+    while (!((await line.getAttribute("d")) ?? "").includes("L")) await daemon.rpc("version");
     // Caches and durations have values only with requests.
     for (const title of ["Store", "Memory", "Connections and requests", "Blocks per second"]) {
       assert.match(await charts.filter({ hasText: title }).locator("path.line").first().getAttribute("d"), /L/, title);
@@ -381,7 +166,7 @@ test("every chart shows its latest values, by pointer and by keyboard", async ()
 
 test("the keyboard is enough, and keeps its place", async () => {
   const large = await daemon.addDirectory(Object.fromEntries(Array.from({ length: 300 }, (_, index) => [`entry-${index}`, `${index}`])));
-  await visit("pins", async (page) => {
+  await visit(browser, daemon, "pins", async (page) => {
     const focused = () => page.evaluate(() => document.activeElement?.getAttribute("aria-label") ?? document.activeElement?.textContent);
     await page.keyboard.press("Tab");
     assert.equal(await focused(), "Skip to the content");
@@ -415,7 +200,7 @@ test("names of all kinds are shown as they are, and lead to their content", asyn
   const headers = { "content-type": `multipart/form-data; boundary=${boundary}` };
   const added = await fetch(`${daemon.origin}/api/v0/add?quieter=true`, { method: "POST", headers, body: `${parts.join("")}--${boundary}--\r\n` });
   const root = JSON.parse((await added.text()).trim().split("\n").at(-1)).Hash;
-  await visit(`content/${root}`, async (page) => {
+  await visit(browser, daemon, `content/${root}`, async (page) => {
     const links = page.locator("td.name a");
     await links.first().waitFor();
     const shown = (await links.allTextContents()).sort();
@@ -435,9 +220,9 @@ test("content is found by name and by the address of a gateway", async () => {
   form.append("file", new Blob(["it is here"]));
   // Names of hosts have no upper case.
   const file = JSON.parse(await (await fetch(`${daemon.origin}/api/v0/add?cid-version=1`, { method: "POST", body: form })).text()).Hash;
-  const key = JSON.parse(await rpc("key/gen?arg=explorer")).Id;
-  await rpc(`name/publish?arg=/ipfs/${root}&key=explorer&allow-offline=true`);
-  await visit("content", async (page) => {
+  const key = JSON.parse(await daemon.rpc("key/gen?arg=explorer")).Id;
+  await daemon.rpc(`name/publish?arg=/ipfs/${root}&key=explorer&allow-offline=true`);
+  await visit(browser, daemon, "content", async (page) => {
     for (const address of [`/ipns/${key}/found.txt`, `${daemon.origin}/ipfs/${root}/found.txt`, `https://${file}.ipfs.example.com/`, `ipfs://${root}/found%2Etxt?query`]) {
       await page.goto(`${daemon.api}/ui/#/content`);
       await page.getByLabel("Content path").fill(address);
@@ -454,7 +239,7 @@ test("the links of a block are those of the block, and a block that cannot be de
   form.append("file", new Blob([nested]));
   const { Key } = JSON.parse(await (await fetch(`${daemon.origin}/api/v0/block/put?cid-codec=dag-cbor`, { method: "POST", body: form })).text());
   const root = await daemon.addDirectory({ inner: "a file" });
-  await visit(`content/${root}`, async (page) => {
+  await visit(browser, daemon, `content/${root}`, async (page) => {
     await page.getByText("Links of the block").click();
     await page.getByText("1 link", { exact: true }).waitFor();
     await page.goto(`${daemon.api}/ui/#/content/${Key}`);

@@ -1,5 +1,6 @@
 // A daemon with a repo of its own, and a browser that looks at it. Both are ended by their handles.
 
+import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -50,6 +51,12 @@ export class Daemon {
     await rm(this.repo, { recursive: true });
   }
 
+  /** Sends an RPC command, as a program does, and gives the text of the response. */
+  async rpc(command, body) {
+    const headers = { "content-type": "application/octet-stream" };
+    return (await fetch(`${this.origin}/api/v0/${command}`, { method: "POST", body, headers })).text();
+  }
+
   /** Adds files, by their names within one directory, and gives the CID of the directory. */
   async addDirectory(files) {
     const boundary = "a-boundary-that-no-name-has";
@@ -96,4 +103,14 @@ export async function open(browser, options = {}) {
 /** By how many pixels a page is wider than its window. */
 export function overflow(page) {
   return page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+}
+
+/** Opens a view of the console, lets `look` use it, and checks that the browser reported nothing unexpected. */
+export async function visit(browser, daemon, view, look, { options = {}, expected = /$^/ } = {}) {
+  const { page, complaints, close } = await open(browser, options);
+  await page.goto(`${daemon.api}/ui/#/${view}`);
+  await page.locator("#connection.live").waitFor();
+  await look(page);
+  assert.deepEqual(complaints.filter((text) => !expected.test(text)), []);
+  await close();
 }

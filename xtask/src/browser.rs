@@ -88,6 +88,7 @@ fn run(tools: &Tools) -> Result<()> {
         "graphql.test.mjs",
         "docs.test.mjs",
         "console.test.mjs",
+        "console_add.test.mjs",
         "clients.test.mjs",
         "kubo.test.mjs",
         "helia.test.mjs",

@@ -66,6 +66,8 @@ pub(crate) struct AddOptions {
     pub(crate) name: LinkName,
     /// Whether to include directory entries whose names begin with a dot.
     pub(crate) hidden: bool,
+    /// Whether every symlink of a tree means its target.
+    pub(crate) dereference_symlinks: bool,
 }
 
 impl Default for AddOptions {
@@ -93,6 +95,7 @@ impl Default for AddOptions {
             pin_name: String::new(),
             name: LinkName::default(),
             hidden: false,
+            dereference_symlinks: false,
         }
     }
 }
@@ -102,7 +105,13 @@ impl AddOptions {
     pub(crate) fn walk(&self) -> WalkOptions {
         // The name is only used in a wrapping directory.
         let name = Some(self.name.as_bytes().to_vec()).filter(|name| self.wrap_with_directory && !name.is_empty());
-        WalkOptions { name, hidden: self.hidden, follow_root: true, ..WalkOptions::default() }
+        WalkOptions {
+            name,
+            hidden: self.hidden,
+            follow_root: true,
+            follow_all: self.dereference_symlinks,
+            ..WalkOptions::default()
+        }
     }
 }
 

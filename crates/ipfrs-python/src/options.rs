@@ -9,7 +9,7 @@ use crate::error::invalid;
 use crate::payload::NameText;
 
 /// Names of all options.
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "profile",
     "cid_version",
     "raw_leaves",
@@ -33,6 +33,7 @@ const NAMES: [&str; 23] = [
     "pin_name",
     "name",
     "hidden",
+    "dereference_symlinks",
 ];
 
 /// Value of `inline_limit` if only `inline` is given, as in Kubo.
@@ -81,6 +82,7 @@ impl<'py> FromPyObject<'_, 'py> for AddOptions {
             pin_name,
             name: given.get::<NameText>("name")?.map(|name| name.0).unwrap_or_default(),
             hidden: given.get("hidden")?.unwrap_or(false),
+            dereference_symlinks: given.get("dereference_symlinks")?.unwrap_or(false),
         })
     }
 }

@@ -7,6 +7,7 @@ import io
 import json
 import mmap
 import os
+import shutil
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -168,6 +169,28 @@ def test_a_symlink_that_is_named_is_followed(store: Store, tmp_path: Path) -> No
     (tmp_path / "to-tree").symlink_to("small")
     assert store.add(tmp_path / "to-file") == store.add(tree / "z")
     assert store.add_dir(tmp_path / "to-tree") == store.add_dir(tree)
+
+
+def test_dereferenced_symlinks_are_their_targets(store: Store, tmp_path: Path) -> None:
+    tree, outside = tmp_path / "tree", tmp_path / "outside"
+    (outside / "inner").mkdir(parents=True)
+    tree.mkdir()
+    (outside / "inner" / "file").write_bytes(b"content")
+    os.symlink("../outside", tree / "directory")
+    os.symlink("../outside/inner/file", tree / "file")
+    copied = shutil.copytree(tree, tmp_path / "copied")
+    calls: list[tuple[int, Any]] = []
+    cid = store.add_dir(tree, dereference_symlinks=True, progress=lambda done, total: calls.append((done, total)))
+    assert cid == store.add_dir(copied) != store.add_dir(tree)
+    assert calls[-1][0] == 14
+    assert store.add(tree / "file", dereference_symlinks=True) == store.add(b"content")
+    os.symlink("..", outside / "inner" / "loop")
+    with pytest.raises(ipfrs.InvalidInputError, match="leads back"):
+        store.add_dir(tree, dereference_symlinks=True)
+    (outside / "inner" / "loop").unlink()
+    os.symlink("nothing", tree / "dangling")
+    with pytest.raises(FileNotFoundError, match="dangling"):
+        store.add_dir(tree, dereference_symlinks=True)
 
 
 def test_progress_reports_done_and_total_bytes(store: Store, tmp_path: Path, data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import random
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 import ipfrs
+from content import directory_block, symlink_block
 
 fsspec: Any = pytest.importorskip("fsspec")
 
@@ -148,6 +150,21 @@ def test_range_transfers_only_its_bytes(gateway: Any) -> None:
     assert sent(gateway) - before < 50_000
 
 
+def test_small_reads_of_an_immutable_path_look_it_up_once(blocking: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = fsspec.filesystem("ipfrs", client=blocking)
+    cid, info = blocking.add(b"0123456789"), fs.info
+    lookups: list[str] = []
+
+    def counted(path: str) -> Any:
+        lookups.append(path)
+        return info(path)
+
+    monkeypatch.setattr(fs, "info", counted)
+    assert fs.cat_file(cid) == b"0123456789"
+    assert fs.cat_ranges([cid] * 10, list(range(10)), list(range(1, 11))) == [b"%d" % digit for digit in range(10)]
+    assert lookups == [cid]
+
+
 def test_content_is_copied_to_disk_with_progress(fs: Any, folder: str, tmp_path: Path) -> None:
     done = fsspec.callbacks.Callback()
     fs.get_file(f"{folder}/sub/b.bin", str(tmp_path / "new" / "b.bin"), callback=done)
@@ -156,6 +173,75 @@ def test_content_is_copied_to_disk_with_progress(fs: Any, folder: str, tmp_path:
     fs.get(folder, str(tmp_path / "all"), recursive=True)
     for name, content in {**FILES, **NAMES}.items():
         assert (tmp_path / "all" / name).read_bytes() == content
+
+
+def test_directories_are_not_read_as_files(fs: Any, folder: str) -> None:
+    for read in (fs.cat_file, fs.open, lambda path: fs.cat_file(path, 0, 0), lambda path: fs.cat(path, recursive=True)):
+        with pytest.raises(IsADirectoryError):
+            read(f"{folder}/sub")
+    assert fs.get_mapper(folder).get("sub") is None
+    files = fs.cat(folder, recursive=True, on_error="omit")
+    assert files == {f"{folder}/{name}": content for name, content in {**FILES, **NAMES}.items()}
+    assert not fs.isdir("nope") and not fs.isdir(f"{folder}/none")
+
+
+def test_symlinks_are_copied_with_their_directory_and_otherwise_refused(
+    fs: Any, options: dict[str, Any], tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "file").write_bytes(b"content")
+    os.symlink("../blobs/abc", source / "model.bin")
+    os.symlink("file", source / "near")
+    cid = add(options, source)
+    path = f"{cid}/near"
+    reads: list[Callable[[], object]] = [
+        lambda: fs.open(path),
+        lambda: fs.cat_file(path),
+        lambda: fs.cat_file(path, 1, 3),
+        lambda: fs.get_file(path, str(tmp_path / "got")),
+        lambda: fs.get(path, str(tmp_path / "got")),
+        # The cache would open the target of a symlink that is created in it.
+        lambda: fsspec.open(f"simplecache::ipfrs://{path}", ipfrs=options).open(),
+    ]
+    for read in reads:
+        with pytest.raises(ipfrs.InvalidInputError, match=f"{path} is a symlink"):
+            read()
+    assert not os.path.lexists(tmp_path / "got")
+    for _ in range(2):
+        fs.get(cid, f"{tmp_path}/out/", recursive=True)
+        assert os.readlink(tmp_path / "out" / "model.bin") == "../blobs/abc"
+        assert os.readlink(tmp_path / "out" / "near") == "file"
+        assert (tmp_path / "out" / "file").read_bytes() == b"content"
+    fs.get(cid, tmp_path / "path", recursive=True)
+    assert os.readlink(tmp_path / "path" / "near") == "file"
+
+
+def test_copying_never_follows_symlinks(blocking: Any, tmp_path: Path) -> None:
+    fs = fsspec.filesystem("ipfrs", client=blocking)
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_bytes(b"mine")
+
+    def directory(*entries: tuple[str, str]) -> str:
+        return str(blocking.put(directory_block(list(entries)), codec="dag-pb"))
+
+    def link(target: Path) -> str:
+        return str(blocking.put(symlink_block(str(target)), codec="dag-pb"))
+
+    evil = blocking.put(b"evil")
+    linked = directory(("d", link(victim)), ("f", link(victim / "file")))
+    fs.get(linked, f"{tmp_path}/out/", recursive=True)
+    inner = directory(("evil", evil))
+    for wrong in (directory(("d", inner)), directory(("f", evil)), directory(("d", directory()), ("f", evil))):
+        with pytest.raises(FileExistsError, match="is a symlink"):
+            fs.get(wrong, f"{tmp_path}/out/", recursive=True)
+        with pytest.raises(FileExistsError, match="is a symlink"):
+            fs.get(wrong, tmp_path / "out", recursive=True)
+    for entries in ([("d", link(victim)), ("d", inner)], [("d", inner), ("d", link(victim))]):
+        fs.get(directory(*entries), f"{tmp_path}/new/", recursive=True)
+        shutil.rmtree(tmp_path / "new")
+    assert {path.name: path.read_bytes() for path in victim.iterdir()} == {"file": b"mine"}
 
 
 def test_nothing_is_written(fs: Any, folder: str, tmp_path: Path) -> None:
@@ -373,6 +459,18 @@ def test_unknown_options_are_rejected(url: str, tmp_path: Path) -> None:
         assert fsspec.filesystem("ipfrs", endpoint_url=url, **options).exists("bafkqaaa")
     with fsspec.open("simplecache::ipfrs://bafkqaaa", ipfrs={"endpoint_url": url}) as file:
         assert file.read() == b""
+
+
+def test_options_of_other_protocols_are_ignored(url: str) -> None:
+    # datasets adds those of Hugging Face to the dictionary of the caller.
+    options = {"endpoint_url": url, "hf": {"token": "secret", "endpoint": "https://huggingface.co"}}
+    fs = fsspec.filesystem("ipfrs", **options)
+    assert fs.cat_file("bafkqaaa") == b"" and "secret" not in fs.to_json()
+    assert fs is fsspec.filesystem("ipfrs", endpoint_url=url)
+    wrongs: list[dict[str, Any]] = [{"hf": True}, {"ipfs": {}}, {"unknown": {}}]
+    for wrong in wrongs:
+        with pytest.raises(TypeError, match="no option"):
+            fsspec.filesystem("ipfrs", **wrong)
 
 
 def test_token_needs_a_daemon(client: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
 import random
@@ -149,6 +150,15 @@ def test_listed_rows_of_column_major_arrays_are_in_order(store: Any, tmp_path: P
             for one, row in zip(store.tensor_many(cid, "", key), key):
                 same(numpy.asarray(one), numpy.asarray(array[row]))
         same(store.tensor_many(cid, "", [slice(0, 4)])[0], array[:4])
+        texts: dict[str, Any] = {"[1,0]": [1, 0], "[5:99]": slice(5, 99), "[]": []}
+        texts[" [ 3, -2:, :1 ] , ... "] = [3, -2, -1, 0]
+        for text, rows in texts.items():
+            found = store.tensor(cid, "", text)
+            same(found, array[rows])
+            assert not found.flags.writeable
+        for text in ("[99]", "[0],0,0,0", "[::2]"):
+            with pytest.raises(ipfrs.InvalidInputError):
+                store.tensor(cid, "", text)
 
 
 def test_rows_take_one_request(tmp_path: Path) -> None:
@@ -208,6 +218,14 @@ def test_a_pickled_tensor_of_a_client_can_be_read(client: Any, node: Any) -> Non
     assert info.shape == (9,)
     with pytest.raises(TypeError, match="of a Client"):
         info[2:4]
+
+
+def test_a_copied_tensor_can_be_read(blocking: Any) -> None:
+    file = blocking.tensors(blocking.add_tensors({"a": numpy.arange(9)}))
+    for copied in (copy.copy, copy.deepcopy):
+        same(copied(file["a"])[2:4], numpy.arange(2, 4))
+        same(copied(file)["a"][2:4], numpy.arange(2, 4))
+        assert copied(file) == file
 
 
 def test_the_closest_of_many_names_is_suggested(blocking: Any) -> None:

@@ -14,6 +14,7 @@ const AT_A_TIME = 4;
 const MOST_NAMED = 5;
 
 /** @typedef {{ path: string, file: File }} Found A file with its path below what was dropped. */
+/** @typedef {{ items: Found[], empty: string[] }} Folder Files, and paths of directories in which nothing was found. */
 
 /** Rows of all uploads of this page, which continue while other views are shown. */
 const rows = h("ul", { class: "cards" });
@@ -50,7 +51,8 @@ export function add(place) {
   const folder = /** @type {HTMLInputElement} */ (h("input", { type: "file", hidden: true, id: "folder", webkitdirectory: true }));
   for (const input of [files, folder]) {
     input.addEventListener("change", () => {
-      start([...(input.files ?? [])].map((file) => ({ path: file.webkitRelativePath || file.name, file })));
+      // The browser lists no directories without files.
+      start({ items: [...(input.files ?? [])].map((file) => ({ path: file.webkitRelativePath || file.name, file })), empty: [] });
       input.value = "";
     });
   }
@@ -89,18 +91,18 @@ export function add(place) {
 /**
  * Lists what was dropped, with the content of folders.
  * @param {DataTransfer | null} transfer
- * @returns {Promise<Found[]>}
+ * @returns {Promise<Folder>}
  */
 async function dropped(transfer) {
   // Entries and files have to be taken before anything is awaited. Only what a file manager drops has entries.
   const items = [...(transfer?.items ?? [])].filter(({ kind }) => kind === "file").map((item) => ({ entry: item.webkitGetAsEntry(), file: item.getAsFile() }));
-  /** @type {Found[]} */
-  const found = [];
+  /** @type {Folder} */
+  const found = { items: [], empty: [] };
   /** @type {string[]} */
   const unreadable = [];
   for (const { entry, file } of items) {
     if (entry) await gather(entry, "", found, unreadable);
-    else if (file) found.push({ path: file.name, file });
+    else if (file) found.items.push({ path: file.name, file });
   }
   if (unreadable.length > 0) {
     const some = unreadable.slice(0, MOST_NAMED).map(visible).join(", ");
@@ -110,10 +112,10 @@ async function dropped(transfer) {
 }
 
 /**
- * Adds the files of an entry to a list.
+ * Adds the files and empty directories of an entry to a list.
  * @param {FileSystemEntry} entry
  * @param {string} parent
- * @param {Found[]} found
+ * @param {Folder} found
  * @param {string[]} unreadable Paths of files that the browser cannot open.
  */
 async function gather(entry, parent, found, unreadable) {
@@ -121,47 +123,52 @@ async function gather(entry, parent, found, unreadable) {
   if (entry.isFile) {
     try {
       const file = await new Promise((resolve, reject) => /** @type {FileSystemFileEntry} */ (entry).file(resolve, reject));
-      found.push({ path, file });
+      found.items.push({ path, file });
     } catch {
       // Browsers list symlinks and names that are not UTF-8, but cannot open them.
       unreadable.push(entry.name === "" ? `${path}(a name that is not UTF-8)` : path);
     }
     return;
   }
+  const amount = () => found.items.length + found.empty.length;
+  const before = amount();
   const reader = /** @type {FileSystemDirectoryEntry} */ (entry).createReader();
   for (;;) {
     /** @type {FileSystemEntry[]} */
     const some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
-    if (some.length === 0) return;
+    if (some.length === 0) break;
     for (const child of some) await gather(child, `${path}/`, found, unreadable);
   }
+  if (amount() === before) found.empty.push(path);
 }
 
-/** Uploads single files, and each folder as a whole. @param {Found[]} found */
-function start(found) {
-  if (found.length === 0) return notify("There are no files in it.");
-  /** @type {Map<string, Found[]>} */
+/** Uploads single files, and each folder as a whole. @param {Folder} found */
+function start({ items, empty }) {
+  if (items.length + empty.length === 0) return notify("There are no files in it.");
+  /** @type {Map<string, Folder>} */
   const folders = new Map();
-  for (const item of found) {
-    const slash = item.path.indexOf("/");
-    if (slash < 0) {
-      run(item.path, [item], async (put) => put(item, true));
-      continue;
-    }
-    const name = item.path.slice(0, slash);
-    const items = folders.get(name);
-    if (items) items.push(item);
-    else folders.set(name, [item]);
+  const folderOf = (/** @type {string} */ path) => {
+    const [name] = path.split("/", 1);
+    const folder = folders.get(name) ?? { items: [], empty: [] };
+    folders.set(name, folder);
+    return folder;
+  };
+  for (const item of items) {
+    if (item.path.includes("/")) folderOf(item.path).items.push(item);
+    else run(item.path, [item], async (put) => put(item, true));
   }
-  for (const [name, items] of folders) {
+  for (const path of empty) folderOf(path).empty.push(path);
+  for (const [name, { items, empty }] of folders) {
+    const below = (/** @type {string} */ path) => path.slice(name.length + 1);
+    const directories = empty.map(below);
     run(`${name}/`, items, async (put, report) => {
-      checkLengths(items.map(({ path }) => path.slice(name.length + 1)));
+      checkLengths([...items.map(({ path }) => below(path)), ...directories]);
       const cids = new Map();
-      await Promise.all(items.map(async (item) => cids.set(item.path.slice(name.length + 1), await put(item, false))));
+      await Promise.all(items.map(async (item) => cids.set(below(item.path), await put(item, false))));
       report("Building the directory");
       try {
         // The pin covers all files. It fails if a garbage collection was faster, and then all have to be sent again.
-        const { cid } = await buildDirectory(cids);
+        const { cid } = await buildDirectory(cids, directories);
         await rpc("pin/add", [cid], { name }).catch((error) => {
           // Who may only write has the pin, but cannot name it.
           if (!(error instanceof DaemonError && error.status === 403)) throw error;

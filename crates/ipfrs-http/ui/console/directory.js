@@ -1,6 +1,7 @@
 // Directories from uploaded files.
 
 import { rpc } from "./api.js";
+import { inlineNode, version0 } from "./cid.js";
 import { count } from "./format.js";
 
 /** Estimated size up to which a directory is one block, as in `add`. Longer ones are sharded, which needs `add`. */
@@ -9,6 +10,8 @@ const MOST_BYTES = 256 * 1024;
 const CID_BYTES = 36;
 /** UnixFS data of a directory (type 1) in base64. */
 const DIRECTORY = "CAE";
+/** Content ID that consists of an empty directory: it has the hash function identity. */
+const INLINE_DIRECTORY = "bafyaabakaieac";
 /** Number of requests that are open at the same time. */
 const AT_A_TIME = 4;
 
@@ -19,7 +22,7 @@ const encoder = new TextEncoder();
 
 /**
  * Fails if a directory below is too long for one block, before its files are uploaded.
- * @param {string[]} paths Paths of all files.
+ * @param {string[]} paths Paths of all files and empty directories.
  */
 export function checkLengths(paths) {
   /** @type {Map<string, Set<string>>} */
@@ -42,31 +45,42 @@ export function checkLengths(paths) {
 }
 
 /**
- * Builds the directory of files by their paths, and returns its link.
+ * Builds the directory of files by their paths, and returns its link. The scope `write` is enough.
  * @param {Map<string, string>} files Content IDs by path below the directory.
+ * @param {string[]} directories Paths of empty directories below it; that of the directory itself is "".
  * @returns {Promise<Link>}
  */
-export async function buildDirectory(files) {
+export async function buildDirectory(files, directories) {
   /** @type {Tree} */
   const root = new Map();
   const sizes = await sizesOf([...new Set(files.values())]);
   for (const [path, cid] of files) {
     const names = path.split("/");
     const name = names.pop() ?? "";
-    let tree = root;
-    for (const step of names) {
-      const next = tree.get(step) ?? new Map();
-      if (!(next instanceof Map)) throw new Error(`${path}: ${step} is a file and a directory`);
-      tree.set(step, next);
-      tree = next;
-    }
-    tree.set(name, { cid, size: sizes.get(cid) ?? 0 });
+    treeAt(root, names).set(name, { cid, size: sizes.get(cid) ?? 0 });
   }
+  for (const path of directories) treeAt(root, path === "" ? [] : path.split("/"));
   // As in `add`, nodes have the version that the daemon is configured for. Leaves that are raw have another one.
   const form = new FormData();
   form.append("file", new Blob([]));
   const [{ Hash }] = await rpc("add", [], { "only-hash": "true", "raw-leaves": "false" }, form);
   return build(root, Hash.startsWith("Qm"), true);
+}
+
+/**
+ * Returns the directory at a path, which is created if it is missing.
+ * @param {Tree} root
+ * @param {string[]} names
+ */
+function treeAt(root, names) {
+  let tree = root;
+  for (const name of names) {
+    const next = tree.get(name) ?? new Map();
+    if (!(next instanceof Map)) throw new Error(`${names.join("/")}: ${name} is a file and a directory`);
+    tree.set(name, next);
+    tree = next;
+  }
+  return tree;
 }
 
 /**
@@ -84,10 +98,30 @@ async function sizesOf(cids) {
   return sizes;
 }
 
-/** @param {string} cid @returns {Promise<Link>} */
+/**
+ * Returns the link to a node, with its size. Commands that tell the size need the scope `read`. This one needs `write`:
+ * it adds the link to an inline directory, and the content ID of the result contains the link.
+ * @param {string} cid
+ * @returns {Promise<Link>}
+ */
 async function linkTo(cid) {
-  const [{ CumulativeSize }] = await rpc("files/stat", [`/ipfs/${cid}`]);
-  return { cid, size: CumulativeSize };
+  const [{ Hash }] = await rpc("object/patch/add-link", [INLINE_DIRECTORY, "a", cid], { "allow-big-block": "true" });
+  return { cid, size: sizeOfLink(inlineNode(Hash)) };
+}
+
+/**
+ * Returns the size in the only link of a dag-pb node: the link's fields are the content ID, the name "a" and the size.
+ * @param {number[]} node
+ */
+function sizeOfLink(node) {
+  const [, , , length] = node;
+  const fields = node.slice(4 + length);
+  if (`${fields.slice(0, 4)}` !== `${[0x12, 1, 0x61, 0x18]}`) throw new Error("the daemon added no link");
+  let size = 0;
+  for (let [index, unit] = [4, 1]; ; index += 1, unit *= 128) {
+    size += (fields[index] & 0x7f) * unit;
+    if (!(fields[index] & 0x80)) return size;
+  }
 }
 
 /**
@@ -107,9 +141,7 @@ async function build(tree, isVersion0, pin) {
   const form = new FormData();
   form.append("file", new Blob([node]));
   const [{ Cid }] = await rpc("dag/put", [], { "store-codec": "dag-pb", "input-codec": "dag-json", pin: String(pin) }, form);
-  if (!isVersion0) return linkTo(Cid["/"]);
-  const [{ Formatted }] = await rpc("cid/format", [Cid["/"]], { v: "0" });
-  return linkTo(Formatted);
+  return linkTo(isVersion0 ? version0(Cid["/"]) : Cid["/"]);
 }
 
 /**

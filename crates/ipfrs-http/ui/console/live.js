@@ -1,9 +1,10 @@
 // Events of the daemon over one WebSocket, which reconnects and continues after the last event.
 
-import { leaveIfLoggedOut } from "./session.js";
+import { DaemonError, request } from "./api.js";
 
 /** @typedef {{ topic: string, seq: number, time: string, data: any }} DaemonEvent */
 
+const ADDRESS = "/ws";
 const TOPICS = ["blocks", "pins", "operations", "gc", "retrieval"];
 /** Delays before reconnecting, in milliseconds. */
 const FIRST_DELAY = 500;
@@ -19,7 +20,7 @@ export class Live {
   #delay = FIRST_DELAY;
   #isLost = false;
 
-  /** @param {(state: "live" | "lost", text: string) => void} report */
+  /** @param {(state: "live" | "lost" | "refused", text: string) => void} report */
   constructor(report) {
     this.report = report;
     this.#connect();
@@ -36,7 +37,7 @@ export class Live {
   }
 
   #connect() {
-    const url = new URL("/ws", location.href);
+    const url = new URL(ADDRESS, location.href);
     url.protocol = url.protocol.replace("http", "ws");
     const socket = new WebSocket(url);
     let hasHeard = true;
@@ -53,8 +54,12 @@ export class Live {
       socket.close();
       this.#isLost = true;
       this.report("lost", "Connection lost, trying again");
-      leaveIfLoggedOut();
-      setTimeout(() => this.#connect(), this.#delay);
+      const retry = setTimeout(() => this.#connect(), this.#delay);
+      refusal().then((why) => {
+        if (why === undefined) return;
+        clearTimeout(retry);
+        this.report("refused", `Connected without events: ${why}`);
+      });
       this.#delay = Math.min(this.#delay * 2, LONGEST_DELAY);
     };
     socket.addEventListener("open", () => {
@@ -92,4 +97,15 @@ export class Live {
   #tell(event) {
     for (const listener of this.#listeners) listener(event);
   }
+}
+
+/**
+ * Returns why the caller may not see events, if that is so: a WebSocket does not tell why it was refused. If the session
+ * has ended, the page is loaded again, with the form for a key.
+ */
+async function refusal() {
+  const error = await request(ADDRESS).catch((error) => error);
+  if (!(error instanceof DaemonError)) return undefined;
+  if (error.status === 401) location.reload();
+  return error.status === 403 ? error.message : undefined;
 }

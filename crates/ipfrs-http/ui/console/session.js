@@ -23,12 +23,6 @@ export async function enter(place) {
   }
 }
 
-/** Shows the form for a key again if the session has ended: the daemon refuses its connections. */
-export async function leaveIfLoggedOut() {
-  const response = await fetch(SESSION).catch(() => undefined);
-  if (response?.status === 401) location.reload();
-}
-
 /** @param {{ principal: string, scopes: string[] }} caller */
 function showCaller({ principal, scopes }) {
   const leave = async () => {

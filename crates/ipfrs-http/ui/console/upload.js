@@ -1,6 +1,7 @@
 // Resumable uploads of files (tus 1.0.0), which continue after lost connections and after the page was reloaded.
 
 import { DaemonError } from "./api.js";
+import { visible } from "./format.js";
 
 const ENDPOINT = "/v1/stream/upload";
 const TUS = { "Tus-Resumable": "1.0.0" };
@@ -8,7 +9,7 @@ const TUS = { "Tus-Resumable": "1.0.0" };
 const CHUNK_BYTES = 32 * 1024 * 1024;
 /** Files up to this size are sent with the request that creates their upload. */
 const SMALL_BYTES = 1024 * 1024;
-/** Attempts to remove a cancelled upload, of which the daemon may still be reading the last part. */
+/** Attempts to remove an upload that ended early, of which the daemon may still be reading the last part. */
 const REMOVALS = 10;
 /** Delays before the next attempt, in milliseconds. Each success begins them anew. */
 const DELAYS = [500, 1000, 2000, 5000, 10_000, 10_000, 20_000, 30_000, 30_000, 60_000];
@@ -41,6 +42,17 @@ async function fingerprint(file) {
 }
 
 /**
+ * Whether a file is as it was when it was chosen. Requests with a file that changed or vanished since fail as if the
+ * connection were lost.
+ * @param {File} file
+ */
+async function isUnchanged(file) {
+  // Browsers read nothing for a part of an empty file, and look at the file only if they read all of it.
+  const sample = file.size === 0 ? file : file.slice(0, 1);
+  return sample.arrayBuffer().then(() => true, () => false);
+}
+
+/**
  * Forgets uploads that were not pinned. They are remembered after their end, so that a folder continues with the next
  * file when it is chosen again.
  * @param {{ path: string, file: File }[]} items
@@ -57,7 +69,11 @@ export function forget(items) {
  */
 export async function upload(file, { path, pin, signal, progress, waiting }) {
   const key = keyOf(file, path, pin);
-  const print = await fingerprint(file);
+  // An error that ends a folder has to name the file.
+  const named = path === file.name ? "" : `${visible(path)}: `;
+  const print = await fingerprint(file).catch(() => {
+    throw new Error(`${named}the browser cannot read the file: if it changed on disk, choose it again`);
+  });
   let failures = 0;
   const [known, begun] = (localStorage.getItem(key) ?? "").split(" ");
   /** @type {string | null} */
@@ -88,10 +104,11 @@ export async function upload(file, { path, pin, signal, progress, waiting }) {
       progress(file.size);
       return state.cid;
     } catch (error) {
-      if (signal.aborted) {
+      const hasChanged = !(error instanceof DaemonError) && !(await isUnchanged(file));
+      if (signal.aborted || hasChanged) {
         localStorage.removeItem(key);
         if (location !== null) await remove(location);
-        throw new Error("cancelled");
+        throw new Error(signal.aborted ? "cancelled" : `${named}the file changed on disk: choose it again`);
       }
       // Another request may still be sending, and a busy daemon or one that starts again soon accepts it.
       const isFinal = error instanceof DaemonError && ![409, 423, 429, 500, 502, 503, 504].includes(error.status);

@@ -35,6 +35,7 @@ class AddOptions(TypedDict, total=False):
     pin_name: str
     name: str
     hidden: bool
+    dereference_symlinks: bool
 
 @final
 class Backend:

@@ -58,7 +58,10 @@ def tensor(backend: Backend, path: str, name: str, key: Key = None) -> Steps[Arr
     if isinstance(key, str):
         if key.lstrip().startswith("["):
             # A list of rows. Everything in it is as the daemon takes it.
-            return (yield from _fetched(backend, path, name, key))
+            try:
+                return (yield from _fetched(backend, path, name, key))
+            except UnsupportedError as error:
+                return (yield from _of_whole(backend, path, key, error))
         key = _parsed(key)
     wanted = Selection.of(key)
     if wanted.more:
@@ -74,19 +77,29 @@ def tensor(backend: Backend, path: str, name: str, key: Key = None) -> Steps[Arr
                 arrays.append((yield from _fetched(backend, path, name, text)))
             array = numpy.concatenate(arrays)
             array.flags.writeable = False
-    except UnsupportedError:
-        file = yield from tensors(backend, path)
-        if file.format != "npy":
-            raise
-        # The array is stored in column-major order. Such an array can only be read as a whole.
-        whole: Array = yield from _numpy_file(backend, file)
-        whole.flags.writeable = False
-        import numpy
-
-        part = whole if key is None else numpy.asarray(whole[key])
-        part.flags.writeable = False
-        return part
+    except UnsupportedError as error:
+        return (yield from _of_whole(backend, path, key, error))
     return array if wanted.view is None else array[wanted.view]
+
+
+def _of_whole(backend: Backend, path: str, key: Key, error: UnsupportedError) -> Steps[Array]:
+    """Returns a slice of an array in column-major order, which can only be read as a whole.
+
+    Raises:
+        UnsupportedError: `error`, if it has another cause.
+    """
+    import numpy
+
+    file = yield from tensors(backend, path)
+    if file.format != "npy":
+        raise error
+    whole: Array = yield from _numpy_file(backend, file)
+    whole.flags.writeable = False
+    if isinstance(key, str):
+        key = _listed(key, len(whole))
+    part: Array = whole if key is None else numpy.asarray(whole[key])
+    part.flags.writeable = False
+    return part
 
 
 def _fetched(backend: Backend, path: str, name: str, text: str) -> Steps[Array]:
@@ -245,6 +258,15 @@ def _parsed(text: str) -> Index:
         raise InvalidInputError(
             f"malformed slice {text!r:.200}: write start:stop:step, an index or ... for each dimension, e.g. 0:10,5,::2"
         ) from None
+
+
+def _listed(text: str, size: int) -> tuple[Part, ...]:
+    """Parses a list of rows such as ``[3, 0:2], 1``, which the store has found valid for a dimension of this size."""
+    items, _, rest = text.strip()[1:].partition("]")
+    parts = [_parsed_part(item) for item in items.split(",")] if items.strip() else []
+    rows = [row for part in parts for row in (range(size)[part] if isinstance(part, slice) else (part,))]
+    below = _parsed(rest.strip()[1:])
+    return (rows, *(below if isinstance(below, tuple) else ()))
 
 
 def _parsed_part(text: str) -> int | slice:

@@ -179,6 +179,12 @@ class TensorInfo:
     def __iter__(self) -> NoReturn:
         raise TypeError(f"iterating over {self.name!r} would read it row by row: read it first, with [...]")
 
+    def __copy__(self) -> TensorInfo:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> TensorInfo:
+        return self
+
     def __reduce__(self) -> Any:
         # A Node belongs to its process.
         source = self._source if self._source and hasattr(self._source[0], "url") else None
@@ -331,6 +337,8 @@ class AddOptions(TypedDict, total=False):
     last component of a path, and to the content ID of content that has no path."""
     wrap: bool
     """Wrap the content in a directory, which preserves its name, and return the content ID of the directory."""
+    dereference_symlinks: bool
+    """Add the targets of all symlinks in a directory, which may be outside of it, instead of the symlinks."""
     nocopy: bool
     """Leave the content of files where it is, below ``store.filestore_root``, and store references to it. The files
     must not change."""

@@ -13,20 +13,20 @@ from __future__ import annotations
 import contextlib
 import datetime
 import difflib
-import errno
 import io
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from fsspec.callbacks import NoOpCallback  # type: ignore[import-untyped,unused-ignore]
 from fsspec.config import apply_config  # type: ignore[import-untyped,unused-ignore]
+from fsspec.registry import known_implementations, registry  # type: ignore[import-untyped,unused-ignore]
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem  # type: ignore[import-untyped,unused-ignore]
 from fsspec.utils import tokenize  # type: ignore[import-untyped,unused-ignore]
 
 from . import errors
+from ._fs_copy import CopyingFileSystem, check_file
 from ._sync import Client, Node
 from .errors import ConflictError, InvalidInputError, NotFoundError
 
@@ -43,10 +43,12 @@ if TYPE_CHECKING:
 __all__ = ["IpfrsFileSystem"]
 
 _BLOCK_BYTES = 1024 * 1024
+# Maximum length of a path, and so of the target of a symlink.
+_MAX_TARGET_BYTES = 4096
+# Maximum number of paths that are remembered as files.
+_MAX_FILES = 4096
 # Maximum number of ranges that are read concurrently.
 _READERS = 8
-# fsspec has such an instance, but its name differs between versions.
-_NOBODY = NoOpCallback()
 _TYPES: dict[Kind, str] = {"file": "file", "directory": "directory", "symlink": "link", "node": "other"}
 
 _OPTIONS = ("endpoint_url", "token", "path", "client")
@@ -79,7 +81,7 @@ class _ByAddress(type(AbstractFileSystem)):  # type: ignore[misc]
     """fsspec keeps instances by their arguments. The resolved place to read from becomes one of them."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        kwargs = dict(apply_config(cls, kwargs))
+        kwargs = _without_others(apply_config(cls, kwargs))
         client, path = kwargs.get("client"), kwargs.get("path")
         if client is not None:
             # fsspec would tell clients apart by their representations, which equal ones share. It must not keep them
@@ -95,11 +97,12 @@ class _ByAddress(type(AbstractFileSystem)):  # type: ignore[misc]
         return super().__call__(*args, **kwargs)
 
 
-class IpfrsFileSystem(AbstractFileSystem, metaclass=_ByAddress):  # type: ignore[misc,unused-ignore]
+class IpfrsFileSystem(CopyingFileSystem, metaclass=_ByAddress):  # type: ignore[misc,unused-ignore]
     """A read-only file system of files and directories by content ID.
 
     Paths have the form ``CID/a/b``, optionally with the prefix ``ipfrs://``, ``ipfs://`` or ``/ipfs/``. A path
-    ``/ipns/NAME/a/b`` is resolved each time that it is used.
+    ``/ipns/NAME/a/b`` is resolved each time that it is used. Symlinks are not followed: they are listed with the type
+    ``link``, only a recursive :meth:`get` copies them, and other reads refuse them.
 
     Args:
         endpoint_url: URL of the daemon. Defaults to the environment variable ``IPFRS_URL``, or else to the default of
@@ -108,7 +111,8 @@ class IpfrsFileSystem(AbstractFileSystem, metaclass=_ByAddress):  # type: ignore
         path: Directory of an existing store to open in this process instead, as :class:`ipfrs.Node` does.
         client: An open :class:`ipfrs.Node` or :class:`ipfrs.Client` to use instead. The caller remains responsible
             for closing it.
-        **storage_options: Options that all fsspec file systems accept.
+        **storage_options: Options that all fsspec file systems accept. Mappings with the options of other protocols,
+            such as the ``hf`` that datasets of Hugging Face adds, are ignored.
 
     Raises:
         InvalidInputError: More than one of `endpoint_url`, `path` and `client` is given, or `token` without a daemon.
@@ -151,6 +155,8 @@ class IpfrsFileSystem(AbstractFileSystem, metaclass=_ByAddress):  # type: ignore
             kind = type(client).__name__
             raise TypeError(f"client must be an open ipfrs.Node or ipfrs.Client, not {kind}: omit it for a daemon")
         self._given = client
+        # Immutable paths that are known to be files.
+        self._files: set[str] = set()
         if path is None:
             self._place: _Place = (endpoint_url or None, token)
         else:
@@ -235,6 +241,13 @@ class IpfrsFileSystem(AbstractFileSystem, metaclass=_ByAddress):  # type: ignore
             return False
         return True
 
+    def isdir(self, path: str) -> bool:
+        """Returns whether a path is a directory. It is not if the path is invalid."""
+        try:
+            return bool(super().isdir(path))
+        except InvalidInputError:
+            return False
+
     def ukey(self, path: str) -> str:
         """Returns the content ID, which identifies the bytes uniquely."""
         return str(self.info(path)["cid"])
@@ -265,8 +278,7 @@ class IpfrsFileSystem(AbstractFileSystem, metaclass=_ByAddress):  # type: ignore
         if mode != "rb":
             self._refuse()
         file = IpfrsFile(self, path, mode, block_size, autocommit, cache_options=cache_options, **kwargs)
-        if file.details["type"] == "directory":
-            raise IsADirectoryError(errno.EISDIR, "is a directory: open a file in it, or list it with ls", path)
+        check_file(path, file.details["type"])
         return file
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: object) -> bytes:
@@ -274,16 +286,39 @@ class IpfrsFileSystem(AbstractFileSystem, metaclass=_ByAddress):  # type: ignore
 
         Raises:
             FileNotFoundError: The path does not exist, or a block is missing.
+            IsADirectoryError: The path is a directory.
+            InvalidInputError: The path is a symlink, or invalid.
         """
         path = self._strip_protocol(path)
         if (start or 0) < 0 or (end or 0) < 0:
-            start, end, _ = slice(start, end).indices(self.info(path)["size"])
-        offset = start or 0
-        length = None if end is None else max(end - offset, 0)
+            start, end, _ = slice(start, end).indices(self._file_info(path)["size"])
+        try:
+            data = self._read(path, start or 0, end)
+        except InvalidInputError:
+            self._file_info(path)
+            raise
+        # A store returns the target of a symlink as its content. Larger reads need no second request.
+        if len(data) <= _MAX_TARGET_BYTES and path not in self._files:
+            self._file_info(path)
+        return data
+
+    def _file_info(self, path: str) -> dict[str, Any]:
+        """Returns the metadata of a file. Only a name may lead to something else later."""
+        about = self.info(path)
+        check_file(path, about["type"])
+        if not path.startswith("/ipns/"):
+            # No lock is needed, as each of these operations is atomic.
+            if len(self._files) >= _MAX_FILES:
+                self._files.clear()
+            self._files.add(path)
+        return about
+
+    def _read(self, path: str, start: int, end: int | None) -> bytes:
+        length = None if end is None else max(end - start, 0)
         if length == 0:
             return b""
         with _missing(path):
-            return self._store.cat(path, offset=offset, length=length)
+            return self._store.cat(path, offset=start, length=length)
 
     def cat_ranges(
         self,
@@ -313,25 +348,6 @@ class IpfrsFileSystem(AbstractFileSystem, metaclass=_ByAddress):  # type: ignore
 
         with ThreadPoolExecutor(_READERS) as readers:
             return list(readers.map(one, zip(paths, starts, ends)))
-
-    def get_file(self, rpath: str, lpath: Any, callback: Any = _NOBODY, outfile: Any = None, **kwargs: object) -> None:
-        """Writes a file to `lpath` in pieces, or creates a directory there.
-
-        Raises:
-            FileNotFoundError: The path does not exist, or a block is missing.
-        """
-        about = self.info(rpath)
-        if about["type"] == "directory":
-            os.makedirs(lpath, exist_ok=True)
-            return
-        callback.set_size(about["size"])
-        with contextlib.ExitStack() as stack:
-            if outfile is None:
-                os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
-                outfile = stack.enter_context(open(lpath, "wb"))
-            for piece in self._store.chunks(about["cid"]):
-                outfile.write(piece)
-                callback.relative_update(len(piece))
 
     # Unsupported operations
 
@@ -363,8 +379,14 @@ class IpfrsFile(AbstractBufferedFile):  # type: ignore[misc,unused-ignore]
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         # Read by content ID, because the path might resolve to other content while the file is open.
-        data: bytes = self.fs.cat_file(self.details["cid"], start, end)
+        data: bytes = self.fs._read(self.details["cid"], start, end)
         return data
+
+
+def _without_others(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options without those of other protocols, which callers keep in the same dictionary."""
+    others = {*known_implementations, *registry}.difference(IpfrsFileSystem.protocol)
+    return {name: value for name, value in options.items() if name not in others or not isinstance(value, Mapping)}
 
 
 def _opened(place: _Place) -> Node | Client:

@@ -49,6 +49,7 @@ class FileMethods:
                   max_hamt_fanout (int): layout of the nodes;
                 * inline (bool), inline_limit (int): store small blocks inside their content IDs;
                 * mode (int), mtime (float, seconds since 1970), preserve_mode, preserve_mtime (bool);
+                * dereference_symlinks (bool): in `add_dir`, add the targets of symlinks instead of the symlinks;
                 * nocopy (bool), fscache (bool): leave the content in its file, below ``store.filestore_root``;
                 * wrap (bool), name (str): wrap the file in a directory, under this name;
                 * only_hash (bool): compute the content ID and store nothing;
@@ -86,7 +87,8 @@ class FileMethods:
         progress: Progress | None = None,
         **options: Unpack[AddOptions],
     ) -> str:
-        """Adds a directory with all its contents and pins it. Symlinks in it are kept as symlinks.
+        """Adds a directory with all its contents and pins it. Symlinks in it are kept as symlinks, unless
+        ``dereference_symlinks=True`` replaces them with their targets.
 
         Args:
             path: The directory, or a symlink to one.
@@ -99,10 +101,10 @@ class FileMethods:
 
         Raises:
             NotADirectoryError: The path is not a directory. Use `add`.
-            FileNotFoundError: The path does not exist.
+            FileNotFoundError: The path, or the target of a symlink to add, does not exist.
             TypeError: There is no such option.
-            InvalidInputError: The value of an option is invalid, or the directory contains something other than
-                files, directories and symlinks.
+            InvalidInputError: The value of an option is invalid, the directory contains something other than files,
+                directories and symlinks, or a symlink to add leads back to a directory that contains it.
 
         Example:
             >>> Path("photos").mkdir()
