@@ -1,10 +1,11 @@
 //! Common parts of the benchmarks: a client that needs very little CPU time compared with the server that it
 //! measures, content to serve, and a gateway that serves it.
 //!
-//! The measurements themselves are bench targets. Three targets write reports: `peers` compares the gateway with
-//! nginx and dd, each in its own process; `grpc` compares it with a tonic server and with HTTP; `stores` measures the
-//! effect of the amount of stored data. The other targets compare one version with the next: `http_benchmarks` (the
-//! gateway alone, in this process), `store_benchmarks`, `unixfs_benchmarks` and `hash_benchmarks`.
+//! The measurements themselves are bench targets. Some write reports: `peers` compares the gateway with nginx and dd,
+//! each in its own process; `grpc` compares it with a tonic server and with HTTP; `stores` measures the effect of the
+//! amount of stored data; `hostile` attacks the gateway. The other targets compare one version with the next:
+//! `http_benchmarks` (the gateway alone, in this process), `store_benchmarks`, `unixfs_benchmarks` and
+//! `hash_benchmarks`.
 //! docs/PERFORMANCE.md describes how to run them.
 
 mod add;

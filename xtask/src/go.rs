@@ -1,5 +1,5 @@
-//! A daemon and clients in Go, which must be installed: Bitswap with boxo, the library of Kubo (`tests/go`), and
-//! go-ipfs-api (`tests/go/rpc`).
+//! A daemon and clients in Go, which must be installed: Bitswap with boxo, the library of Kubo (`tests/go`),
+//! go-ipfs-api (`tests/go/rpc`), and certificates from pebble, an authority for tests (`tests/go/acme`).
 
 use std::process::Command;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::places::{found, workspace};
 
 /// Directories of the Go modules. Their dependencies exclude each other.
-const MODULES: [&str; 2] = ["tests/go", "tests/go/rpc"];
+const MODULES: [&str; 3] = ["tests/go", "tests/go/rpc", "tests/go/acme"];
 
 /// Runs the tests of which Go and the modules are available. Otherwise prints the reason on a separate line.
 pub(crate) fn test() -> Result<()> {

@@ -37,7 +37,7 @@ const USAGE: &str = "usage: cargo xtask <command>
 
   bench-report [TARGET[:PART,...] ...]
                  runs all comparisons, or only the given ones, and writes figures and plots into docs/PERFORMANCE.md; use a
-                 quiet machine
+                 quiet machine. The target `hostile` attacks the gateway, and writes into docs/SECURITY.md
   plots          redraws the plots of the last bench-report
 ";
 

@@ -50,6 +50,7 @@ fn run(environment: &Environment) -> Result<()> {
     };
     crate::run("python", python(&["tensors.py"])?.current_dir(workspace()?.join("tests/python")))?;
     crate::run("python", python(&["clients.py"])?.current_dir(workspace()?.join("tests/python")))?;
+    crate::run("python", python(&["openapi.py"])?.current_dir(workspace()?.join("tests/python")))?;
     match ["prometheus", "promtool"].into_iter().find(|program| found(program).is_none()) {
         Some(missing) => eprintln!(
             "xtask: python: SKIPPED, dashboard and alerts were not tested: {missing} is not on the PATH (Debian: apt-get \

@@ -13,6 +13,8 @@ use crate::plot::Chart;
 /// Bench targets that compare, in the order in which they run.
 const TARGETS: [&str; 4] = ["peers", "stores", "grpc", "retrieval"];
 const DOCUMENT: &str = "docs/PERFORMANCE.md";
+/// Bench target that attacks, and the document for its figures. It runs only if it is selected.
+const HOSTILE: (&str, &str) = ("hostile", "docs/SECURITY.md");
 const PLOTS: &str = "docs/plots";
 /// Markers around the charts in the document.
 const BEGIN: &str = "<!-- plots:begin -->";
@@ -41,9 +43,11 @@ pub(crate) fn measure(selected: &[&str]) -> Result<()> {
     let mut runs = Vec::new();
     for selected in if selected.is_empty() { &TARGETS[..] } else { selected } {
         let (name, parts) = selected.split_once(':').map_or((*selected, None), |(name, parts)| (name, Some(parts)));
-        ensure!(TARGETS.contains(&name), "unknown target {name:?}: use one of {}", TARGETS.join(", "));
+        let is_known = TARGETS.contains(&name) || name == HOSTILE.0;
+        ensure!(is_known, "unknown target {name:?}: use one of {}, {}", TARGETS.join(", "), HOSTILE.0);
         runs.push((name, parts));
     }
+    let runs_only_attacks = runs.iter().all(|(name, _)| *name == HOSTILE.0);
     let mut failed = Vec::new();
     for (name, parts) in runs {
         if let Err(error) = run(name, parts) {
@@ -51,7 +55,7 @@ pub(crate) fn measure(selected: &[&str]) -> Result<()> {
             failed.push(name);
         }
     }
-    let drawn = draw();
+    let drawn = if runs_only_attacks { Ok(()) } else { draw() };
     ensure!(failed.is_empty(), "failed completely or in part: {}", failed.join(", "));
     drawn
 }
@@ -64,7 +68,8 @@ fn run(name: &str, parts: Option<&str>) -> Result<()> {
     }
     let json = json.to_str().context("the build's directory has a name that is not UTF-8")?;
     let bench = ["bench", "--package", "ipfrs-benches", "--bench", name, "--"];
-    let options = ["--require-peers", "--write", DOCUMENT, "--json", json];
+    let document = if name == HOSTILE.0 { HOSTILE.1 } else { DOCUMENT };
+    let options = ["--require-peers", "--write", document, "--json", json];
     let only: Vec<_> = parts.into_iter().flat_map(|parts| ["--only", parts]).collect();
     crate::cargo("report", &[&bench[..], &options, &only].concat(), &[])
 }
