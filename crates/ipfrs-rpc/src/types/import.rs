@@ -36,6 +36,7 @@ pub struct ImportProgress {
     pub name: String,
     /// Kubo omits 0.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub bytes: u64,
 }
 

@@ -26,9 +26,11 @@ pub enum PinnedLine {
 pub struct PinProgress {
     /// Kubo omits 0.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub progress: u64,
     /// Absent in old versions of Kubo.
     #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub bytes: u64,
 }
 
