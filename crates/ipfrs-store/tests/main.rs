@@ -14,4 +14,5 @@ mod model;
 mod read_only;
 mod recovery;
 mod scrub;
+mod torn_writes;
 mod truncation;
