@@ -42,6 +42,8 @@ pub(crate) struct Target {
     pub(crate) clients: usize,
     /// One in this number of ambiguous requests is sent.
     pub(crate) step: usize,
+    /// Whether proxies must be installed.
+    pub(crate) require_peers: bool,
     /// An empty directory.
     pub(crate) scratch: PathBuf,
 }
@@ -81,6 +83,7 @@ impl Site {
             time: self.options.time,
             clients: self.options.clients,
             step: if self.options.arguments.is_full { 1 } else { SHORT_STEP },
+            require_peers: self.options.arguments.require_peers,
             scratch,
         })
     }

@@ -258,7 +258,7 @@ impl Gateway {
         // Everything is read before anything changes.
         let apply_keys = self.rules.auth.reload().await?;
         let apply_certificates = match tls {
-            Some(tls) => Some(tls.reload(&config.tls).await?),
+            Some(tls) => Some(tls.reload(Some(&config.tls)).await?),
             None => None,
         };
         config.log.apply_level()?;

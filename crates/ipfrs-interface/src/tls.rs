@@ -157,7 +157,7 @@ pub(crate) fn check_files(config: &TlsConfig) -> Result<()> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     Certificates::read(&config.certificates, &provider)?;
     config.acme.check_files()?;
-    clients::verifier(config, &provider).map(drop)
+    clients::verifier(config, &clients::issuers(config)?, &provider).map(drop)
 }
 
 impl Tls {
@@ -244,7 +244,7 @@ impl Tls {
             if seen == state.seen || refused.as_ref() == Some(&seen) {
                 continue;
             }
-            match self.reload(&state.config).await {
+            match self.reload(None).await {
                 Ok(apply) => {
                     apply();
                     refused = None;
@@ -285,24 +285,23 @@ impl Tls {
 
     /// Reads a certificate that the authority has issued for `domains`.
     async fn take(&self, domains: &[String]) -> Result<()> {
-        let config = self.0.state.read().config.clone();
-        self.reload(&config).await?();
+        self.reload(None).await?();
         if self.0.state.read().certificates.fresh_for(domains, SystemTime::now()).is_some() {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Unavailable, "the authority has issued a certificate for other names or a past time"))
     }
 
-    /// Reads the files again, by a configuration whose other keys are the same. They are used once the returned
-    /// function is called.
+    /// Reads the files again, by the same configuration or by one whose other keys are the same. They are used once the
+    /// returned function is called.
     ///
     /// # Errors
     /// A file cannot be used; the old certificates stay in use.
-    pub(crate) async fn reload(&self, config: &TlsConfig) -> Result<impl FnOnce() + use<>> {
+    pub(crate) async fn reload(&self, config: Option<&TlsConfig>) -> Result<impl FnOnce() + use<>> {
         let reloading = Arc::clone(&self.0.reloading).lock_owned().await;
         let old = Arc::clone(&self.0.state.read());
         let protocols: Vec<_> = old.servers.iter().map(|(protocols, _)| *protocols).collect();
-        let (config, files) = (config.clone(), self.0.files.clone());
+        let (config, files) = (config.unwrap_or(&old.config).clone(), self.0.files.clone());
         let read = off_workers(move || files.read(config, &protocols, Some(&old))).await;
         let this = Arc::clone(&self.0);
         let state = read.inspect_err(|_| this.metrics.is_current.set(0))?;
@@ -332,8 +331,8 @@ impl Files {
         let seen = Seen::all(&config, &self.repo);
         let certificates = Arc::new(Certificates::read(&all_files(&config, &self.repo), provider)?);
         warn_of_expiry(&certificates);
-        let verifier = clients::verifier(&config, provider)?;
         let client_ca = clients::issuers(&config)?;
+        let verifier = clients::verifier(&config, &client_ca, provider)?;
         let old = old.filter(|old| old.client_ca == client_ca);
         let ticketer = match old {
             Some(old) => Arc::clone(&old.ticketer),

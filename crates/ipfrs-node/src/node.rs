@@ -330,7 +330,9 @@ impl Node {
         let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         metrics.store_blocks.set(gauge(stats.blocks));
         metrics.store_disk_bytes.set(gauge(stats.disk_bytes));
-        metrics.store_losses.set(gauge(self.losses().await.unwrap_or_default().len() as u64));
+        // A file that cannot be read is no end of an alert.
+        let losses = self.losses().await.map_or(1, |losses| losses.len() as u64);
+        metrics.store_losses.set(gauge(losses));
         metrics.pins.set(gauge(self.inner.pins.count().await?));
         #[cfg(feature = "pinning")]
         for (state, count) in self.inner.pin_requests.counts() {

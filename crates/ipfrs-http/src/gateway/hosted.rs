@@ -53,10 +53,14 @@ pub(crate) async fn answer(
 ) -> Response {
     let arrived = Arrived(Instant::now());
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();
-    let is_paid = request.extensions().get::<Paid>().is_some() || PROBES.contains(&request.uri().path());
+    let is_paid = request.extensions().get::<Paid>().is_some();
     let decide_future = decide(&state, &hosted_request, request.uri(), request.method());
     let (decision, ticket) = match with_permit(&state, client, is_paid, decide_future).await {
         Ok(decided) => decided,
+        // Probes are free, lookups are not.
+        Err(Refused::OverLimit(_)) if PROBES.contains(&request.uri().path()) => {
+            (Ok(Decision::Daemon { is_public: true }), None)
+        }
         Err(refused) => {
             let family = state.metrics.family(UNMATCHED, request.method());
             let id = request_id::of(request.headers(), &state.request_ids);

@@ -254,7 +254,11 @@ impl Acme {
         let mut authorizations = order.authorizations();
         while let Some(authorization) = authorizations.next().await {
             let Ok(mut authorization) = authorization else { continue };
-            if authorization.refresh().await.is_ok() && authorization.status != AuthorizationStatus::Valid {
+            let is_refused = |it: &AuthorizationState| {
+                it.status == AuthorizationStatus::Invalid
+                    || it.challenges.iter().any(|challenge| challenge.error.is_some())
+            };
+            if authorization.refresh().await.is_ok_and(is_refused) {
                 why.push(causes(&authorization));
             }
         }

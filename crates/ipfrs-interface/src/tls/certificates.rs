@@ -120,8 +120,12 @@ impl Certificate {
 
 /// Reads a file with at least one certificate.
 pub(super) fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let pem = read(path)?;
-    let chain: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    parse_chain(&read(path)?, path)
+}
+
+/// Parses the content of a file with at least one certificate.
+pub(super) fn parse_chain(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let chain: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let shown = path.display();
     match chain {
         Ok(chain) if !chain.is_empty() => Ok(chain),
@@ -130,7 +134,8 @@ pub(super) fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
+/// Reads a file of the size of certificates and keys.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     let cannot = |e: std::io::Error| Error::io(format_args!("tls: cannot read {}", path.display()), e);
     let bytes = std::fs::metadata(path).map_err(cannot)?.len();
     if bytes > MAX_FILE_BYTES {

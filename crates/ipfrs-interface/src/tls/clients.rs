@@ -1,7 +1,6 @@
 //! Certificates of clients, and the principals that they stand for.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,18 +17,23 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-use super::certificates::read_chain;
+use super::certificates::{parse_chain, read};
 use super::config::TlsConfig;
 
-/// Returns the verifier of client certificates.
+/// Returns the verifier of client certificates of `issuers`.
 ///
 /// # Errors
-/// `tls.client_ca` cannot be read, or contains no certificate of an issuer.
-pub(super) fn verifier(config: &TlsConfig, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>> {
+/// `tls.client_ca` contains no certificate of an issuer.
+pub(super) fn verifier(
+    config: &TlsConfig,
+    issuers: &[u8],
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>> {
     if config.client_ca.as_os_str().is_empty() {
         return Ok(WebPkiClientVerifier::no_client_auth());
     }
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots(&config.client_ca)?, Arc::clone(provider));
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots(issuers, &config.client_ca)?, Arc::clone(provider));
     let verifier = if config.require_client_certificate { verifier } else { verifier.allow_unauthenticated() };
     verifier.build().map_err(|e| Error::invalid(format!("tls.client_ca = {}: {e}", config.client_ca.display())))
 }
@@ -39,16 +43,12 @@ pub(super) fn verifier(config: &TlsConfig, provider: &Arc<CryptoProvider>) -> Re
 /// # Errors
 /// It cannot be read.
 pub(super) fn issuers(config: &TlsConfig) -> Result<Vec<u8>> {
-    let path = &config.client_ca;
-    if path.as_os_str().is_empty() {
-        return Ok(Vec::new());
-    }
-    fs::read(path).map_err(|e| Error::io(format_args!("tls.client_ca: cannot read {}", path.display()), e))
+    if config.client_ca.as_os_str().is_empty() { Ok(Vec::new()) } else { read(&config.client_ca) }
 }
 
-fn roots(path: &Path) -> Result<Arc<RootCertStore>> {
+fn roots(issuers: &[u8], path: &Path) -> Result<Arc<RootCertStore>> {
     let mut roots = RootCertStore::empty();
-    for certificate in read_chain(path)? {
+    for certificate in parse_chain(issuers, path)? {
         roots.add(certificate).map_err(|e| {
             Error::invalid(format!("tls.client_ca: {} contains a certificate that is no root: {e}", path.display()))
         })?;

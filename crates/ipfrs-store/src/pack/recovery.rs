@@ -173,7 +173,7 @@ pub(super) fn replay_pack(
     losses: &Losses,
 ) -> Result<Rest> {
     let (number, len) = (pack.number, pack.len);
-    let source = Source { number, file: &pack.file, path: &pack.path, from, len, is_newest, deletes: true };
+    let source = Source { number, file: &pack.file, path: &pack.path, from, len, deletes: true };
     let (end, has_gaps) = replay_with_gaps(index, source)?;
     if has_gaps && !(is_newest && has_index) {
         losses.add(&format!("pack {number} is damaged: it has other bytes between its blocks"));

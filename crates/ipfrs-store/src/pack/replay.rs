@@ -12,7 +12,7 @@ use super::changes::{Change, Changes};
 use super::index::{Index, Position};
 use super::padding::is_padding;
 use super::record::{key_of, tombstone_keys};
-use super::scan::{Chunk, Scanner, Section, find_block, has_wrong_length, is_hole, is_torn_write};
+use super::scan::{Chunk, Scanner, Section, find_block, is_hole};
 use crate::RESERVED_CODEC;
 
 /// Changes collected before they are applied to the index, which sorts them. In a larger batch, consecutive lookups
@@ -39,8 +39,6 @@ pub(super) struct Source<'a> {
     pub(super) from: u32,
     /// Length of the pack, in bytes.
     pub(super) len: u32,
-    /// Whether this is the newest pack, which may end with an incomplete write.
-    pub(super) is_newest: bool,
     /// Whether tombstones count. Behind damage they may be bytes of a block.
     pub(super) deletes: bool,
 }
@@ -61,9 +59,9 @@ const SEARCH_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 /// Maximum number of gaps in a pack behind which a replay continues.
 const MAX_GAPS: usize = 1_000;
 
-/// Replays a pack like [`replay`], and continues behind bytes that are no section, if blocks follow that are not the
-/// content of an incomplete write. Returns the end of the last sound section, and whether there were such bytes before
-/// it: they are damage, and no incomplete write.
+/// Replays a pack like [`replay`], and continues behind bytes that are no section, if blocks follow. Returns the end of
+/// the last sound section, and whether there were such bytes before it: they are damage, or an incomplete write of a
+/// block whose content looks like blocks. Nothing behind them is cut off.
 pub(super) fn replay_with_gaps(index: &Index, source: Source<'_>) -> Result<(u32, bool)> {
     let mut end = replay(index, source)?;
     let mut budget = SEARCH_BYTES;
@@ -75,9 +73,6 @@ pub(super) fn replay_with_gaps(index: &Index, source: Source<'_>) -> Result<(u32
         let Some(next) = find_block(source.file, source.path, from, len, &mut budget)? else {
             return Ok((end, gaps > 0));
         };
-        if source.is_newest && is_in_torn_write(source, from, next)? {
-            return Ok((end, gaps > 0));
-        }
         let next = next as u32;
         tracing::error!(
             pack = %source.path.display(), offset = end, bytes = next - end,
@@ -87,13 +82,6 @@ pub(super) fn replay_with_gaps(index: &Index, source: Source<'_>) -> Result<(u32
         end = replay(index, Source { from: next, deletes: false, ..source })?;
     }
     Ok((end, true))
-}
-
-/// Whether the block at `next` is part of an incomplete write that begins at `from`. A pack that ends with a section of
-/// a wrong length looks similar.
-fn is_in_torn_write(source: Source<'_>, from: u64, next: u64) -> Result<bool> {
-    let (file, path) = (source.file, source.path);
-    Ok(is_torn_write(file, path, from, source.len.into())? && !has_wrong_length(file, path, from, next)?)
 }
 
 /// Replays the content of a pack between `from` and `len` into the index. Returns the end of the last sound section.

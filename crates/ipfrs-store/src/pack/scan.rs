@@ -9,7 +9,7 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, Result, hash};
 
 use super::lock::cannot;
-use super::record::{Key, Location, MAX_PREFIX_BYTES, MAX_SECTION_BYTES, key_of, pack_codec};
+use super::record::{Key, Location, MAX_SECTION_BYTES, key_of, pack_codec};
 use crate::RESERVED_CODEC;
 
 /// Bytes read at a time; at least the maximum length of a section.
@@ -156,42 +156,6 @@ pub(super) fn is_hole(file: &File, path: &Path, at: u64, end: u64) -> Result<boo
     let mut bytes = vec![0; sector_end.saturating_sub(at) as usize];
     file.read_exact_at(&mut bytes, at).map_err(|error| cannot("read", path, error))?;
     Ok(bytes.iter().all(|byte| *byte == 0))
-}
-
-/// Whether the bytes from `at` to `end` may be a write that a crash cut short: sections, up to bytes that were never
-/// written or to a section that ends at or behind `end`. The content of such a section may itself look like blocks.
-///
-/// # Errors
-/// If the file cannot be read.
-pub(super) fn is_torn_write(file: &File, path: &Path, mut at: u64, end: u64) -> Result<bool> {
-    while at < end && !is_hole(file, path, at, end)? {
-        let mut prefix = vec![0; (end - at).min(MAX_PREFIX_BYTES as u64) as usize];
-        file.read_exact_at(&mut prefix, at).map_err(|error| cannot("read", path, error))?;
-        let Some(bytes) = announced_bytes(&prefix) else { return Ok(false) };
-        at += bytes;
-    }
-    Ok(true)
-}
-
-/// Returns the length of the section that begins with `prefix`, which may have more bytes. `None` if no section does.
-fn announced_bytes(prefix: &[u8]) -> Option<u64> {
-    let (length, rest) = unsigned_varint::decode::u64(prefix).ok()?;
-    let is_possible = length > 0 && length <= MAX_SECTION_BYTES as u64 && begins_as_cid(rest) && split(rest).1.is_ok();
-    is_possible.then(|| (prefix.len() - rest.len()) as u64 + length)
-}
-
-/// Whether the bytes from `at` to `end` are a block that has its hash, and only the length before it is wrong.
-///
-/// # Errors
-/// If the file cannot be read.
-pub(super) fn has_wrong_length(file: &File, path: &Path, at: u64, end: u64) -> Result<bool> {
-    if end - at > MAX_SECTION_BYTES as u64 {
-        return Ok(false);
-    }
-    let mut section = vec![0; (end - at) as usize];
-    file.read_exact_at(&mut section, at).map_err(|error| cannot("read", path, error))?;
-    let Ok((_, rest)) = unsigned_varint::decode::u64(&section) else { return Ok(false) };
-    Ok(split(rest).1.is_ok_and(|block| hash::verify_all(&[block]).iter().all(Result::is_ok)))
 }
 
 /// Whether `bytes` begin as the CIDs of nearly all blocks do. Few other bytes do.
