@@ -51,7 +51,7 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>, losses: &Loss
     for pack in found.values_mut() {
         let Some(from) = replay_start(&pack_uses, pack.number).filter(|from| *from < pack.len) else { continue };
         let is_newest = Some(pack.number) == newest;
-        if let Rest::Torn(end) = replay_pack(index, pack, from, is_newest, !pack_uses.is_empty(), losses)? {
+        if let Rest::Torn(end) = replay_pack(index, pack, from, is_newest, losses)? {
             tracing::warn!(
                 pack = %pack.path.display(), offset = end, bytes = pack.len - end, "ignored an incomplete write"
             );

@@ -142,7 +142,7 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>, losses: &Loss
         #[cfg(test)]
         drop(syncing);
         let is_newest = Some(pack.number) == newest;
-        match replay_pack(index, pack, from, is_newest, !pack_uses.is_empty(), losses)? {
+        match replay_pack(index, pack, from, is_newest, losses)? {
             Rest::Torn(end) => cut_tail(pack, end)?,
             // A scan, and so a compaction, would stop at the damage.
             Rest::Damaged if is_newest => replayed = Replayed::Damaged,
@@ -162,20 +162,19 @@ pub(super) enum Rest {
     Damaged,
 }
 
-/// Replays a pack from `from` on, and adds damage to the losses. What the newest pack has behind the part that an index
-/// covers need not have been acknowledged, so gaps there are no loss.
+/// Replays a pack from `from` on, and adds damage to the losses. Gaps in the newest pack are no loss: a power failure
+/// leaves them in what was not synced, and so was not acknowledged.
 pub(super) fn replay_pack(
     index: &Index,
     pack: &FoundPack,
     from: u32,
     is_newest: bool,
-    has_index: bool,
     losses: &Losses,
 ) -> Result<Rest> {
     let (number, len) = (pack.number, pack.len);
     let source = Source { number, file: &pack.file, path: &pack.path, from, len, deletes: true };
     let (end, has_gaps) = replay_with_gaps(index, source)?;
-    if has_gaps && !(is_newest && has_index) {
+    if has_gaps && !is_newest {
         losses.add(&format!("pack {number} is damaged: it has other bytes between its blocks"));
     }
     let rest = len - end;
