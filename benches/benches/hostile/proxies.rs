@@ -32,8 +32,10 @@ struct Proxy {
 
 pub(crate) fn smuggling(target: &Target) -> Result<String> {
     let mut found = Vec::new();
-    for (name, flag, package) in [("nginx", "-v", "nginx-light"), ("haproxy", "-v", "haproxy")] {
-        let Some(version) = version(name, flag, package, target.require_peers)? else { continue };
+    // HAProxy is optional.
+    for (name, package, is_required) in [("nginx", "nginx-light", target.require_peers), ("haproxy", "haproxy", false)]
+    {
+        let Some(version) = version(name, "-v", package, is_required)? else { continue };
         let proxy = Proxy::start(name, target)?;
         let payloads: Vec<_> = payloads::all().into_iter().step_by(target.step).collect();
         for payload in &payloads {

@@ -42,7 +42,7 @@ pub(crate) struct Target {
     pub(crate) clients: usize,
     /// One in this number of ambiguous requests is sent.
     pub(crate) step: usize,
-    /// Whether proxies must be installed.
+    /// Whether nginx must be installed.
     pub(crate) require_peers: bool,
     /// An empty directory.
     pub(crate) scratch: PathBuf,
