@@ -88,7 +88,7 @@ fn changes_are_audited_and_tokens_are_never_logged() {
     let refused = daemon.wait_for_log("\"audit\"");
     assert!(refused.contains("POST /api/v0/pin/rm") && refused.contains("forbidden"), "{refused}");
     assert!(refused.contains(&format!("key:{id}")), "{refused}");
-    // No argument is hidden behind a long one, nor in the body.
+    // No argument is hidden behind a long one.
     let long = format!("/{}", "x".repeat(2_000));
     as_writer(&["files", "rm", &long, "/victim"]);
     let removal = daemon.wait_for_log("\"audit\"");
