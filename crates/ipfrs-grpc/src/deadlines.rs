@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_middleware::RequestDeadline;
-use ipfrs_middleware::auth::Caller;
+use ipfrs_middleware::auth::{Caller, credentials_ended};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::Status;
 
@@ -64,8 +64,7 @@ impl Deadlines {
             && end.as_mut().poll(cx).is_ready()
         {
             self.caller_end = None;
-            let error = Error::new(ErrorKind::Unauthenticated, "the credentials have expired or were revoked");
-            return Poll::Ready(request_id::within(id, || error::status(error)));
+            return Poll::Ready(request_id::within(id, || error::status(credentials_ended())));
         }
         if let Some(at) = self.of_client {
             let timer = self.client_timer.get_or_insert_with(|| Box::pin(sleep_until(at)));

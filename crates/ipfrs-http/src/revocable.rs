@@ -6,8 +6,7 @@ use std::task::{Context, Poll};
 use axum::body::Body;
 use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use ipfrs_core::{Error, ErrorKind};
-use ipfrs_middleware::auth::Caller;
+use ipfrs_middleware::auth::{Caller, credentials_ended};
 
 /// A request body that fails once the credentials of its caller have expired or were revoked.
 pub(crate) struct RevocableBody {
@@ -37,8 +36,7 @@ impl HttpBody for RevocableBody {
         }
         if self.end.as_mut().poll(cx).is_ready() {
             self.has_ended = true;
-            let error = Error::new(ErrorKind::Unauthenticated, "the credentials have expired or were revoked");
-            return Poll::Ready(Some(Err(axum::Error::new(error))));
+            return Poll::Ready(Some(Err(axum::Error::new(credentials_ended()))));
         }
         Pin::new(&mut self.inner).poll_frame(cx)
     }

@@ -29,7 +29,7 @@ use prometheus::Registry;
 pub use caller::Caller;
 pub use config::AuthConfig;
 pub use credentials::Basic;
-pub use failure::challenge;
+pub use failure::{challenge, credentials_ended};
 pub use jwt::check_key_set;
 pub use keys::{CreatedKey, KeyInfo, NewKey, check_api_keys};
 pub use local_token::read_local_token;

@@ -27,7 +27,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 use tokio_tungstenite::tungstenite::{self, Message, Utf8Bytes};
 
-use crate::auth::Caller;
+use crate::auth::{Caller, credentials_ended};
 use crate::client::Client;
 use crate::lifecycle::Lifecycle;
 use crate::metrics::registered;
@@ -46,9 +46,6 @@ const READ_BUFFER_BYTES: usize = 1_024;
 
 /// Configuration key of the maximum length of a message.
 const MESSAGE_KEY: &str = "websocket.max_message_bytes";
-
-/// Reason for closing a connection whose caller may not go on.
-const CREDENTIALS_ENDED: &str = "the credentials have expired or were revoked";
 
 /// Maximum time that a client gets to read the close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -247,7 +244,7 @@ impl WebSocket {
             let next = tokio::select! {
                 biased;
                 () = self.caller.ended() => {
-                    self.violation = Some((CloseCode::Policy, CREDENTIALS_ENDED.to_owned()));
+                    self.violation = Some((CloseCode::Policy, credentials_ended().message().to_owned()));
                     return None;
                 }
                 next = timeout_at(since + heartbeat, self.inner.next()) => next,

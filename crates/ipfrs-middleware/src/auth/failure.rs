@@ -15,6 +15,12 @@ pub(super) fn no_credentials() -> Error {
     unauthenticated("this needs an API key or a token: send it as `Authorization: Bearer TOKEN`")
 }
 
+/// Returns the error of a request that ends with the credentials of its caller.
+#[must_use]
+pub fn credentials_ended() -> Error {
+    unauthenticated("the credentials have expired or were revoked")
+}
+
 pub(super) fn unauthenticated(text: &str) -> Error {
     Error::new(ErrorKind::Unauthenticated, text)
 }
