@@ -1,5 +1,6 @@
 //! A daemon and clients in Go, which must be installed: Bitswap with boxo, the library of Kubo (`tests/go`),
-//! go-ipfs-api (`tests/go/rpc`), and certificates from pebble, an authority for tests (`tests/go/acme`).
+//! go-ipfs-api (`tests/go/rpc`), certificates from pebble, an authority for tests (`tests/go/acme`), and the framing of
+//! HTTP/2 with h2spec (`tests/go/h2spec`).
 
 use std::process::Command;
 use std::time::Instant;
@@ -9,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::places::{found, workspace};
 
 /// Directories of the Go modules. Their dependencies exclude each other.
-const MODULES: [&str; 3] = ["tests/go", "tests/go/rpc", "tests/go/acme"];
+const MODULES: [&str; 4] = ["tests/go", "tests/go/rpc", "tests/go/acme", "tests/go/h2spec"];
 
 /// Runs the tests of which Go and the modules are available. Otherwise prints the reason on a separate line.
 pub(crate) fn test() -> Result<()> {
