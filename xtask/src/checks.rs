@@ -53,7 +53,8 @@ pub(crate) fn fast() -> Result<()> {
     cargo("tests", &["test", "--tests"].into_iter().chain(selected).collect::<Vec<_>>(), &[])
 }
 
-/// Runs the tests whose strength depends on their duration: gc under load, kills, property tests, and fuzzing.
+/// Runs the tests whose strength depends on their duration, those of the crates with `unsafe` code under
+/// AddressSanitizer, and fuzzing.
 pub(crate) fn long() -> Result<()> {
     for (package, name) in [
         ("ipfrs-node", "gc_stress_keeps_exactly_the_pinned_blocks"),
@@ -63,9 +64,30 @@ pub(crate) fn long() -> Result<()> {
     ] {
         cargo("long tests", &["test", "--package", package, "--", name], &LONG)?;
     }
+    sanitizer()?;
+    fuzzing()
+}
+
+/// Runs the tests of the crates with `unsafe` code, except the Python package, under AddressSanitizer with its search
+/// for leaks. Miri cannot run code that maps files.
+fn sanitizer() -> Result<()> {
+    let nightly = Command::new("rustc").args(["+nightly", "--version"]).output();
+    if !nightly.is_ok_and(|output| output.status.success()) {
+        eprintln!("xtask: AddressSanitizer: SKIPPED, because it needs `rustup toolchain install nightly`");
+        return Ok(());
+    }
+    let mut cargo = Command::new("cargo");
+    cargo.args(["+nightly", "test", "--package", "ipfrs-store", "--package", "ipfrs-core", "--lib", "--tests"]);
+    // With a target, build scripts and macros are built without the sanitizer. The store handles faults itself.
+    cargo.args(["--target", "x86_64-unknown-linux-gnu"]).env("RUSTFLAGS", "-Zsanitizer=address");
+    cargo.env("ASAN_OPTIONS", "handle_segv=0:handle_sigbus=0").env_remove("CARGO");
+    run("AddressSanitizer", &mut cargo)
+}
+
+fn fuzzing() -> Result<()> {
     let has_fuzz = Command::new("cargo").args(["+nightly", "fuzz", "--version"]).output();
     if !has_fuzz.is_ok_and(|output| output.status.success()) {
-        eprintln!("xtask: fuzzing: skipped, because it needs `cargo install cargo-fuzz` and a nightly toolchain");
+        eprintln!("xtask: fuzzing: SKIPPED, because it needs `cargo install cargo-fuzz` and a nightly toolchain");
         return Ok(());
     }
     let root = places::workspace()?;

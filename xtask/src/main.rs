@@ -24,7 +24,7 @@ const USAGE: &str = "usage: cargo xtask <command>
 
   test      formatting, lints, all tests, doc tests, documentation, the pages in a browser, a peer in Go, and Python
             --fast: formatting, lints, and the tests of the packages that differ from main
-            --long: gc under load, kills, property tests with many cases, and fuzzing
+            --long: gc under load, kills, property tests with many cases, AddressSanitizer, and fuzzing
   browser   only the pages in a browser
   go        only the exchange of blocks with a peer in Go
   python    only `import ipfrs`, and the responses as Python's packages read them
