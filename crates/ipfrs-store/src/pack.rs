@@ -22,6 +22,7 @@ mod compaction;
 mod crash_recorder;
 #[cfg(test)]
 mod crashes;
+mod damage;
 mod disk;
 mod errors;
 mod file;
@@ -51,8 +52,9 @@ mod walk;
 mod writer;
 
 pub use link::LinkedPack;
-pub use lock::lock_holder;
+pub use lock::{RepoLock, lock_holder};
 pub use options::PackOptions;
 pub use pack_store::PackStore;
 pub use padding::MIN_ALIGNED_BYTES;
+pub use record::CAR_HEADER as PACK_HEADER;
 pub(crate) use record::{Key, key_of};

@@ -9,6 +9,7 @@ use ipfrs_store::{BlockStore, CompactOptions, PackOptions, PackStore, Pin, Pins,
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::fixture::{self, assert_holds, assert_lacks, block, child_dir, cids, put_all, random_block, spawn_child};
+use crate::recovery::{PREFIX, copy_index, lose_index, overwrite, store_of};
 
 fn limit_files_to(bytes: Option<u64>) {
     let maximum = getrlimit(Resource::Fsize).maximum;
@@ -117,6 +118,47 @@ async fn child_whose_index_cannot_grow() {
 #[test]
 fn an_index_that_cannot_grow_refuses_puts_and_loses_nothing() {
     assert_child_passes("disk_full::child_whose_index_cannot_grow");
+}
+
+#[tokio::test]
+async fn child_that_cannot_pad() {
+    let Some(root) = child_dir() else { return };
+    for is_reopened in [false, true] {
+        let (dir, saved) = (root.join(format!("store-{is_reopened}")), root.join(format!("saved-{is_reopened}")));
+        std::fs::create_dir_all(saved.join("index")).unwrap();
+        let blocks: Vec<_> = (0..4).map(|_| random_block(8_000)).collect();
+        store_of(&dir, &blocks[..1]).await;
+        copy_index(&dir, &saved);
+        store_of(&dir, &blocks[1..3]).await;
+        // As after a power failure in the middle of the second put, on a disk that needs space to overwrite.
+        overwrite(&dir.join("packs/00000001.car"), 18 + (PREFIX + 8_000) + PREFIX + 4_000, &[0; 16]);
+        copy_index(&saved, &dir);
+        let manifest = std::fs::read(dir.join("index/manifest")).unwrap();
+        limit_files_to(Some(4_000));
+        let store = PackStore::open(&dir, PackOptions::default()).unwrap();
+        assert_holds(&store, &[blocks[0].clone(), blocks[2].clone()]).await;
+        let outcomes = store.put_many(vec![blocks[3].clone()], PutMode::Atomic).await;
+        assert_eq!(outcomes[0].as_ref().unwrap_err().kind(), ErrorKind::NoSpace);
+        if is_reopened {
+            assert_eq!(store.close().await.unwrap_err().kind(), ErrorKind::NoSpace);
+            assert_eq!(std::fs::read(dir.join("index/manifest")).unwrap(), manifest);
+        }
+        limit_files_to(None);
+        let store = if is_reopened { PackStore::open(&dir, PackOptions::default()).unwrap() } else { store };
+        put_all(&store, &blocks[3..]).await;
+        store.close().await.unwrap();
+        lose_index(&dir);
+        let store = PackStore::open(&dir, PackOptions::default()).unwrap();
+        assert_eq!(store.losses().unwrap(), Vec::<String>::new());
+        assert_holds(&store, &[&blocks[..1], &blocks[2..]].concat()).await;
+        store.close().await.unwrap();
+    }
+    println!("reached the end");
+}
+
+#[test]
+fn full_disk_that_cannot_pad_torn_block_is_opened() {
+    assert_child_passes("disk_full::child_that_cannot_pad");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod compaction;
 mod compaction_damage;
 mod conformance;
 mod crash;
+mod damaged_blocks;
 mod disk_full;
 mod filestore;
 mod fixture;

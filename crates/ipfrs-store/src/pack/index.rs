@@ -177,6 +177,11 @@ impl Index {
         self.state.read().packs.clone()
     }
 
+    /// Whether it covers no pack yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.state.read().packs.is_empty()
+    }
+
     /// Returns the totals.
     pub(super) fn totals(&self) -> Totals {
         self.state.read().totals

@@ -1,4 +1,4 @@
-//! Exclusive access to a store: the `lock` file, and the `version` file with the format of the directory.
+//! Exclusive access to a store or a repo: the `lock` file, and the `version` file with the format of the store.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -19,11 +19,19 @@ const FORMAT: u32 = 1;
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Lock files that this process holds exclusively. Processes of other containers may have the same ID.
-static HELD: Mutex<Vec<Option<(u64, u64)>>> = Mutex::new(Vec::new());
+/// Subject of the lock of a store, in messages.
+const STORE: &str = "block store";
+/// Subject of the lock of a repo, in messages.
+const REPO: &str = "repo";
 
-/// Returns the device and the number of a file.
-fn identity(file: &File) -> Option<(u64, u64)> {
+/// Lock files that this process holds exclusively, with what they lock. Processes of other containers may have the same
+/// ID.
+static HELD: Mutex<Vec<(&str, Option<FileNumber>)>> = Mutex::new(Vec::new());
+
+/// Device and number of a file.
+type FileNumber = (u64, u64);
+
+fn identity(file: &File) -> Option<FileNumber> {
     file.metadata().ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
@@ -45,13 +53,17 @@ impl StoreLock {
     /// # Errors
     /// [`ErrorKind::Conflict`], with the process that holds the lock.
     pub(super) fn take(dir: &Path, holder: &str) -> Result<Self> {
+        Self::take_of(STORE, dir, holder)
+    }
+
+    fn take_of(subject: &'static str, dir: &Path, holder: &str) -> Result<Self> {
         let path = dir.join("lock");
         let failed = |error| cannot("open", &path, error);
         let mut file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
         match locked(&mut file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(held_by_other(dir, &mut file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(held_by_other(subject, dir, &mut file)),
             Err(error) => return Err(cannot("lock", &path, error.into())),
         }
         let write = |file: &mut File| {
@@ -67,7 +79,7 @@ impl StoreLock {
             }
             written => written.map_err(|error| cannot("write", &path, error))?,
         }
-        HELD.lock().push(identity(&file));
+        HELD.lock().push((subject, identity(&file)));
         Ok(Self::Exclusive(file))
     }
 
@@ -77,6 +89,10 @@ impl StoreLock {
     /// # Errors
     /// [`ErrorKind::Conflict`], with the process that writes the store.
     pub(super) fn share(dir: &Path) -> Result<Self> {
+        Self::share_of(STORE, dir)
+    }
+
+    fn share_of(subject: &str, dir: &Path) -> Result<Self> {
         let path = dir.join("lock");
         let opened = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -90,9 +106,47 @@ impl StoreLock {
         let mut file = opened.map_err(|error| cannot("open", &path, error))?;
         match flock(&file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => Ok(Self::Shared(file)),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(held_by_other(dir, &mut file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(held_by_other(subject, dir, &mut file)),
             Err(error) => Err(cannot("lock", &path, error.into())),
         }
+    }
+}
+
+/// The lock of a repo whose blocks are in another directory, in memory or in a custom engine. Otherwise the lock of the
+/// store is that of the repo.
+#[derive(Debug)]
+pub struct RepoLock {
+    _lock: StoreLock,
+}
+
+impl RepoLock {
+    /// Takes the lock of the repo in `dir`, which must exist, as a store does.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`], with the process that holds the lock.
+    pub fn take(dir: &Path, holder: &str) -> Result<Self> {
+        StoreLock::take_of(REPO, dir, holder).map(|lock| Self { _lock: lock })
+    }
+
+    /// Takes the lock of the repo in `dir`, whose blocks are in a custom engine. Returns `None` if a store of this
+    /// process holds the lock, because that store may be the engine.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn take_with_engine(dir: &Path, holder: &str) -> Result<Option<Self>> {
+        let lock = fs::metadata(dir.join("lock")).ok().map(|metadata| (metadata.dev(), metadata.ino()));
+        if lock.is_some() && HELD.lock().contains(&(STORE, lock)) {
+            return Ok(None);
+        }
+        Self::take(dir, holder).map(Some)
+    }
+
+    /// Shares the lock of the repo in `dir` with other readers, as a store does.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`], with the process that writes the repo.
+    pub fn share(dir: &Path) -> Result<Self> {
+        StoreLock::share_of(REPO, dir).map(|lock| Self { _lock: lock })
     }
 }
 
@@ -109,7 +163,7 @@ impl Drop for StoreLock {
         let released = match self {
             Self::Exclusive(file) => {
                 let own = identity(file);
-                HELD.lock().retain(|held| *held != own);
+                HELD.lock().retain(|(_, held)| *held != own);
                 file.set_len(0).and_then(|()| unlock(file))
             }
             Self::Shared(file) => unlock(file),
@@ -132,19 +186,19 @@ fn locked(file: &mut File, operation: FlockOperation) -> rustix::io::Result<()> 
     flock(&*file, operation)
 }
 
-fn held_by_other(dir: &Path, file: &mut File) -> Error {
-    let (dir, who) = (dir.display(), named_holder(file));
+fn held_by_other(subject: &str, dir: &Path, file: &mut File) -> Error {
+    let (dir, who, own) = (dir.display(), named_holder(file), identity(file));
     let message = match who {
-        _ if HELD.lock().contains(&identity(file)) => {
-            format!("the block store in {dir} is already open in this process: use what has it open, or close it first")
+        _ if HELD.lock().iter().any(|(_, held)| *held == own) => {
+            format!("the {subject} in {dir} is already open in this process: use what has it open, or close it first")
         }
         Some(who) if who.contains("gateway") => {
-            format!("the block store in {dir} is in use by {who}: stop that process, or use its API")
+            format!("the {subject} in {dir} is in use by {who}: stop that process, or use its API")
         }
-        Some(who) => format!("the block store in {dir} is in use by {who}: wait until it ends, or stop that process"),
+        Some(who) => format!("the {subject} in {dir} is in use by {who}: wait until it ends, or stop that process"),
         // Readers do not write their names to the file, and a writer cannot if the disk is full.
         None => format!(
-            "the block store in {dir} is in use by another process, probably one that reads it: use its API, stop that \
+            "the {subject} in {dir} is in use by another process, probably one that reads it: use its API, stop that \
              process, or set IPFRS_STORE_READ_ONLY=true to read beside a reader"
         ),
     };
@@ -163,7 +217,7 @@ fn named_holder(file: &mut File) -> Option<String> {
     is_alive(pid).then(|| format!("process {pid} ({holder})"))
 }
 
-/// Returns the process that may write the store in `dir`, as `process 17 (ipfrs gateway)`, if there is one.
+/// Returns the process that may write the store or repo in `dir`, as `process 17 (ipfrs gateway)`, if there is one.
 #[must_use]
 pub fn lock_holder(dir: &Path) -> Option<String> {
     let mut file = File::open(dir.join("lock")).ok()?;
@@ -215,11 +269,7 @@ pub(super) fn ensure_directory(dir: &Path) -> Result<()> {
 /// [`ErrorKind::Unsupported`], with both format versions.
 pub(super) fn check_version(dir: &Path) -> Result<()> {
     let path = dir.join("version");
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(cannot("read", &path, error)),
-    };
+    let text = read_version(&path)?.unwrap_or_default();
     // A file without content, or with zeros, results from a crash before it was durable, so nothing else was written
     // either.
     if text.trim_matches(|c: char| c == '\0' || c.is_whitespace()).is_empty() {
@@ -243,14 +293,22 @@ pub(super) fn check_version(dir: &Path) -> Result<()> {
 /// [`ErrorKind::NotFound`] if there is no store; [`ErrorKind::Unsupported`], with both format versions.
 pub(super) fn require_version(dir: &Path) -> Result<()> {
     let path = dir.join("version");
-    match fs::read_to_string(&path) {
-        Ok(text) if !text.trim().is_empty() => expect_format(dir, &path, &text),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(cannot("read", &path, error)),
+    match read_version(&path)? {
+        Some(text) if !text.trim().is_empty() => expect_format(dir, &path, &text),
         _ => Err(Error::not_found(format!(
             "there is no block store in {}, and none is created with store.read_only = true: set the path of an existing store, or remove \
              that key",
             dir.display()
         ))),
+    }
+}
+
+/// Returns the text of the version file, if it exists.
+fn read_version(path: &Path) -> Result<Option<String>> {
+    match fs::read(path) {
+        Ok(text) => Ok(Some(String::from_utf8_lossy(&text).into_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(cannot("read", path, error)),
     }
 }
 

@@ -18,6 +18,11 @@ const FILE: &str = "lost-blocks";
 /// Length of the file from which nothing is added, in bytes.
 const MAX_BYTES: usize = 64 * 1024;
 
+/// End of the text of a loss if a crash leaves the same traces: only an index tells unfinished writes from damage, and
+/// earlier versions did not mark those that they skipped.
+pub(super) const OR_UNFINISHED: &str =
+    "(or a crash, under an earlier version or before the index was lost, left unfinished writes)";
+
 /// Losses of blocks. Those that a read-only store has found are kept in memory.
 #[derive(Debug)]
 pub(super) struct Losses {
@@ -33,13 +38,19 @@ impl Losses {
 
     /// Logs a loss and adds it to the file. Without the file, the loss is known until the store is closed.
     pub(super) fn add(&self, what: &str) {
-        tracing::error!(note = %self.path.display(), "blocks are lost: {what}");
-        if self.is_read_only {
-            self.found.lock().push(what.to_owned());
-        } else if let Err(error) = self.write(what) {
+        if let Err(error) = self.try_add(what) {
             tracing::error!(%error, "the loss cannot be noted");
+        }
+    }
+
+    /// Same as [`add`](Self::add), but fails if the file cannot be written.
+    fn try_add(&self, what: &str) -> Result<()> {
+        tracing::error!(note = %self.path.display(), "blocks are lost: {what}");
+        let written = if self.is_read_only { Ok(()) } else { self.write(what) };
+        if self.is_read_only || written.is_err() {
             self.found.lock().push(what.to_owned());
         }
+        written
     }
 
     fn write(&self, what: &str) -> Result<()> {
@@ -66,6 +77,14 @@ impl Losses {
 }
 
 impl PackStore {
+    /// Reports a loss of blocks that is not one of the packs. Waits for the disk.
+    ///
+    /// # Errors
+    /// If the loss cannot be noted in the file. A read-only store notes nothing.
+    pub fn add_loss(&self, what: &str) -> Result<()> {
+        self.shared.losses.try_add(what)
+    }
+
     /// Returns the losses of blocks that were found when the store was opened, now or earlier, as lines of text. They
     /// are in the file `lost-blocks` in the directory of the store, until the operator removes it. Waits for the disk.
     ///

@@ -4,9 +4,11 @@
 //! such round more (docs/PERFORMANCE.md).
 
 use bytes::Bytes;
-use ipfrs_core::Result;
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Result, new_cid};
 
 use super::record::{tombstone, write_prefix};
+use crate::RESERVED_CODEC;
 
 /// Alignment of large blocks, in bytes. A page of the kernel has at least as many.
 const ALIGNMENT: u64 = 4096;
@@ -47,13 +49,33 @@ pub(super) fn before(
     if gap == 0 {
         return Ok(None);
     }
+    of_length(gap, prefixes)
+}
+
+/// Returns a section of padding with so many bytes, or `None` if no section has this length. The SHA-1 of a short one
+/// leaves space for it: the empty directory as a CIDv0 block has 39 bytes.
+pub(super) fn section_of(bytes: usize) -> Result<Option<Vec<u8>>> {
+    let mut section = Vec::new();
+    if let Some((_, zeros)) = of_length(bytes, &mut section)? {
+        return Ok(Some([section.as_slice(), &zeros].concat()));
+    }
+    let Some(zeros) = bytes.checked_sub(SHA1_PREFIX_BYTES) else { return Ok(None) };
+    let zeros = vec![0; zeros];
+    let cid = new_cid(1, RESERVED_CODEC, HashFunction::Sha1.digest(&zeros)?)?;
+    write_prefix(&cid, zeros.len(), &mut section);
+    section.extend(zeros);
+    Ok((section.len() == bytes).then_some(section))
+}
+
+/// Appends the prefix of a padding with so many bytes to `prefixes`, and returns its length and the data.
+fn of_length(bytes: usize, prefixes: &mut Vec<u8>) -> Result<Option<(usize, Bytes)>> {
     // The varint of the length is longer in longer sections.
     let start = prefixes.len();
-    for varint in 1..=2 {
-        let Some(zeros) = gap.checked_sub(varint + TOMBSTONE_CID_BYTES) else { break };
+    for varint in 1..=MAX_LENGTH_BYTES {
+        let Some(zeros) = bytes.checked_sub(varint + TOMBSTONE_CID_BYTES) else { break };
         let (cid, zeros) = tombstone(vec![0; zeros])?;
         let written = write_prefix(&cid, zeros.len(), prefixes);
-        if written + zeros.len() == gap {
+        if written + zeros.len() == bytes {
             return Ok(Some((written, zeros)));
         }
         prefixes.truncate(start);
@@ -61,8 +83,14 @@ pub(super) fn before(
     Ok(None)
 }
 
+/// Maximum length of the varint with the length of a section, in bytes.
+const MAX_LENGTH_BYTES: usize = 4;
+
 /// Length of the CID of a tombstone, in bytes: version, codec, function and length of the hash, digest.
 const TOMBSTONE_CID_BYTES: usize = 1 + 4 + 1 + 1 + 32;
+
+/// Length of the prefix of a short padding with a SHA-1 hash, in bytes.
+const SHA1_PREFIX_BYTES: usize = 1 + 1 + 4 + 1 + 1 + 20;
 
 /// Returns the offset of the file's bytes in a block: after the framing of a `UnixFS` leaf in dag-pb, otherwise 0.
 fn content_offset(data: &[u8]) -> usize {
@@ -119,6 +147,19 @@ mod tests {
                     prop_assert!(gap <= TOMBSTONE_CID_BYTES as u64 || gap == 129, "{gap}");
                     prop_assert_eq!(prefixes.len(), 6);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn section_has_each_length_from_that_of_shortest_prefix() {
+        for bytes in (0..40).chain([128, 129, 130]) {
+            let section = section_of(bytes).unwrap();
+            let expected = (bytes >= 28 && bytes != 129).then_some(bytes);
+            assert_eq!(section.as_ref().map(Vec::len), expected);
+            if let Some(section) = section {
+                let (length, rest) = unsigned_varint::decode::usize(&section).unwrap();
+                assert_eq!(length, rest.len());
             }
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ipfrs_core::Result;
 
 use super::PackOptions;
+use super::damage::Damage;
 use super::file::{FoundPack, Pack};
 use super::index::{INDEX, Index};
 use super::lock::{StoreLock, require_version};
@@ -29,7 +30,7 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
     let losses = Losses::of(dir, true);
     let (index, blocks_before) = open_index(&dir.join(INDEX), &lengths, true, &losses)?;
     forget_removed(&index, &found);
-    replay_all(&index, &mut found, &losses)?;
+    replay_all(&index, &mut found, blocks_before.is_some(), &losses)?;
     count_lost(&index, blocks_before, &losses);
 
     let mappings = Mappings::default();
@@ -40,23 +41,34 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
         packs.insert(number, Arc::new(Pack::open(pack, capacity, &mappings)?));
     }
     let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock, losses);
-    Ok(Recovered { shared: Arc::new(shared), active: None, next_number, is_behind: false })
+    Ok(Recovered { shared: Arc::new(shared), active: None, next_number, is_behind: false, torn: Damage::default() })
 }
 
 /// Replays the part of the packs that the index does not cover. An incomplete write at the end of the newest pack is
 /// ignored.
-fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>, losses: &Losses) -> Result<()> {
+fn replay_all(
+    index: &Index,
+    found: &mut BTreeMap<u32, FoundPack>,
+    is_loss_counted: bool,
+    losses: &Losses,
+) -> Result<()> {
     let pack_uses = index.packs();
     let newest = found.last_key_value().map(|(number, _)| *number);
+    let mut damage = Damage::default();
     for pack in found.values_mut() {
         let Some(from) = replay_start(&pack_uses, pack.number).filter(|from| *from < pack.len) else { continue };
         let is_newest = Some(pack.number) == newest;
-        if let Rest::Torn(end) = replay_pack(index, pack, from, is_newest, losses)? {
+        let may_be_torn = is_newest && (!pack_uses.is_empty() || is_loss_counted);
+        let rest = replay_pack(index, pack, from, is_newest, may_be_torn, losses, &mut damage)?;
+        if may_be_torn {
+            drop(damage.take_torn(pack));
+        }
+        if let Rest::Torn(end) = rest {
             tracing::warn!(
                 pack = %pack.path.display(), offset = end, bytes = pack.len - end, "ignored an incomplete write"
             );
             pack.len = end;
         }
     }
-    Ok(())
+    damage.note(index, losses)
 }

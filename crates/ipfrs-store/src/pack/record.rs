@@ -13,8 +13,8 @@ use ipfrs_core::{Cid, Error, Multihash, Result, new_cid};
 use super::padding::is_padding;
 use crate::RESERVED_CODEC;
 
-/// First bytes of every pack: `varint(17)`, then DAG-CBOR of `{"roots": [], "version": 1}`.
-pub(super) const CAR_HEADER: &[u8; 18] = b"\x11\xa2\x65roots\x80\x67version\x01";
+/// First bytes of every pack, and all of an empty one: `varint(17)`, then DAG-CBOR of `{"roots": [], "version": 1}`.
+pub const CAR_HEADER: &[u8; 18] = b"\x11\xa2\x65roots\x80\x67version\x01";
 
 /// Maximum length of a binary CID: four varints of at most 10 bytes and a digest of 128 bytes.
 pub(super) const MAX_CID_BYTES: usize = 4 * 10 + 128;

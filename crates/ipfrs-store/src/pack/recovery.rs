@@ -13,11 +13,12 @@ use super::PackOptions;
 use super::changes::{Changes, PackUse};
 #[cfg(test)]
 use super::crash_recorder;
+use super::damage::Damage;
 use super::file::{FoundPack, Pack, number_of};
 use super::free_space::pack_bytes_for;
 use super::index::{Index, Position};
 use super::lock::{StoreLock, cannot, check_version, ensure_directory};
-use super::losses::{self, Losses};
+use super::losses::{self, Losses, OR_UNFINISHED};
 use super::record::CAR_HEADER;
 use super::replay::{Source, replay_with_gaps};
 use super::shared::Shared;
@@ -26,7 +27,7 @@ use crate::pack::index::INDEX;
 
 /// Maximum length of an incomplete write after the last sound section. A crash does not leave a longer rest, which is
 /// kept. So is a rest that does not begin with zeros and contains sound blocks.
-const MAX_TORN_BYTES: u32 = 64 * 1024 * 1024;
+pub(super) const MAX_TORN_BYTES: u32 = 64 * 1024 * 1024;
 
 /// An open store and the state that its writer needs.
 pub(super) struct Recovered {
@@ -38,6 +39,8 @@ pub(super) struct Recovered {
     pub(super) next_number: u32,
     /// Whether the disk has no space for changes that the index holds in memory.
     pub(super) is_behind: bool,
+    /// Rests of an incomplete write that the index must not cover before they are padded. Empty unless it is behind.
+    pub(super) torn: Damage,
 }
 
 /// Opens the store in `dir`, creating it if it does not exist.
@@ -57,7 +60,7 @@ pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
         // Durably, before a new pack can reuse the number of a removed one.
         index.commit()?;
     }
-    let replayed = replay_all(&index, &mut found, &losses)?;
+    let (replayed, torn) = replay_all(&index, &mut found, blocks_before.is_some(), &losses)?;
     count_lost(&index, blocks_before, &losses);
 
     let mappings = Mappings::default();
@@ -79,8 +82,8 @@ pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
         active = Some(pack);
         next_number += 1;
     }
-    let mut is_behind = false;
-    if let (true, Some((number, pack))) = (replayed != Replayed::Nothing, packs.last_key_value()) {
+    let mut is_behind = !torn.is_empty();
+    if let (true, Some((number, pack))) = (replayed != Replayed::Nothing && !is_behind, packs.last_key_value()) {
         index.apply(&Changes::default(), Position { pack: *number, offset: pack.end() });
         match index.commit() {
             // Existing blocks can still be read.
@@ -92,7 +95,7 @@ pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
         }
     }
     let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock, losses);
-    Ok(Recovered { shared: Arc::new(shared), active, next_number, is_behind })
+    Ok(Recovered { shared: Arc::new(shared), active, next_number, is_behind, torn })
 }
 
 /// Removes the index file of earlier versions of this program.
@@ -127,10 +130,17 @@ enum Replayed {
 }
 
 /// Replays the part of the packs that the index does not cover, and removes an incomplete write from the newest pack.
-fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>, losses: &Losses) -> Result<Replayed> {
+/// Also returns the rests of that write which the disk has no space to pad.
+fn replay_all(
+    index: &Index,
+    found: &mut BTreeMap<u32, FoundPack>,
+    is_loss_counted: bool,
+    losses: &Losses,
+) -> Result<(Replayed, Damage)> {
     let pack_uses = index.packs();
     let newest = found.last_key_value().map(|(number, _)| *number);
     let mut replayed = Replayed::Nothing;
+    let (mut damage, mut unpadded) = (Damage::default(), Damage::default());
     for pack in found.values_mut() {
         let Some(from) = replay_start(&pack_uses, pack.number).filter(|from| *from < pack.len) else { continue };
         replayed = Replayed::Sections;
@@ -142,14 +152,30 @@ fn replay_all(index: &Index, found: &mut BTreeMap<u32, FoundPack>, losses: &Loss
         #[cfg(test)]
         drop(syncing);
         let is_newest = Some(pack.number) == newest;
-        match replay_pack(index, pack, from, is_newest, losses)? {
+        let may_be_torn = is_newest && (!pack_uses.is_empty() || is_loss_counted);
+        let rest = replay_pack(index, pack, from, is_newest, may_be_torn, losses, &mut damage)?;
+        if may_be_torn {
+            let torn = damage.take_torn(pack);
+            // Without an index, they may as well be damaged blocks, whose bytes are kept.
+            let padded = if pack_uses.is_empty() { Ok(()) } else { torn.pad(&pack.file, &pack.path) };
+            match padded {
+                // A file system that copies on write needs space to overwrite. Existing blocks can still be read.
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    tracing::warn!(%error, "the index is behind: the next start replays more");
+                    unpadded = torn;
+                }
+                padded => padded?,
+            }
+        }
+        match rest {
             Rest::Torn(end) => cut_tail(pack, end)?,
             // A scan, and so a compaction, would stop at the damage.
             Rest::Damaged if is_newest => replayed = Replayed::Damaged,
             Rest::Damaged | Rest::Sound => {}
         }
     }
-    Ok(replayed)
+    damage.note(index, losses)?;
+    Ok((replayed, unpadded))
 }
 
 /// Result of replaying one pack.
@@ -162,33 +188,43 @@ pub(super) enum Rest {
     Damaged,
 }
 
-/// Replays a pack from `from` on, and adds damage to the losses. Gaps in the newest pack are no loss: a power failure
-/// leaves them in what was not synced, and so was not acknowledged.
+/// Replays a pack from `from` on, and adds damage to the losses, or to `damage` if later sections may replace it. Gaps
+/// and an incomplete end are no loss in what `may_be_torn`: a power failure leaves them in what was not synced, and so
+/// was not acknowledged. Without an index, all of the newest pack would be that.
 pub(super) fn replay_pack(
     index: &Index,
     pack: &FoundPack,
     from: u32,
     is_newest: bool,
+    may_be_torn: bool,
     losses: &Losses,
+    damage: &mut Damage,
 ) -> Result<Rest> {
     let (number, len) = (pack.number, pack.len);
     let source = Source { number, file: &pack.file, path: &pack.path, from, len, deletes: true };
-    let (end, has_gaps) = replay_with_gaps(index, source)?;
-    if has_gaps && !is_newest {
-        losses.add(&format!("pack {number} is damaged: it has other bytes between its blocks"));
+    let (end, has_gaps) = replay_with_gaps(index, source, damage)?;
+    if has_gaps && !may_be_torn {
+        losses.add(&format!("pack {number} is damaged: it has other bytes between its blocks {OR_UNFINISHED}"));
     }
     let rest = len - end;
-    match (has_gaps, is_newest) {
-        (true, true) => return Ok(Rest::Damaged),
-        _ if rest == 0 => return Ok(Rest::Sound),
-        (false, true) if rest <= MAX_TORN_BYTES => return Ok(Rest::Torn(end)),
-        _ => {}
+    if has_gaps && is_newest {
+        return Ok(Rest::Damaged);
+    }
+    if rest == 0 {
+        return Ok(Rest::Sound);
+    }
+    let is_cut = is_newest && rest <= MAX_TORN_BYTES;
+    if !(is_cut && may_be_torn) {
+        let what = format!("from offset {end} on, {rest} bytes are no blocks {OR_UNFINISHED}");
+        losses.add(&format!("pack {number} is damaged: {what}"));
+    }
+    if is_cut {
+        return Ok(Rest::Torn(end));
     }
     tracing::warn!(
         pack = %pack.path.display(), offset = end, bytes = rest,
         "no section can be decoded from here on: the rest of the pack is not indexed; the file is kept"
     );
-    losses.add(&format!("pack {number} is damaged: from offset {end} on, {rest} bytes are no blocks"));
     Ok(Rest::Damaged)
 }
 

@@ -1,5 +1,6 @@
 //! Replays the content of a pack into the index. One thread reads, several threads hash, and one writes the index.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -9,9 +10,10 @@ use ipfrs_core::{Error, Result, cores};
 use parking_lot::Mutex;
 
 use super::changes::{Change, Changes};
+use super::damage::Damage;
 use super::index::{Index, Position};
 use super::padding::is_padding;
-use super::record::{key_of, tombstone_keys};
+use super::record::{Key, key_of, tombstone_keys};
 use super::scan::{Chunk, Scanner, Section, find_block, is_hole};
 use crate::RESERVED_CODEC;
 
@@ -44,8 +46,11 @@ pub(super) struct Source<'a> {
 }
 
 /// Changes made by a chunk.
+#[derive(Default)]
 struct Noted {
     changes: Changes,
+    /// Its damaged sections.
+    damage: Damage,
     /// End of its last sound section.
     end: Option<u32>,
 }
@@ -62,8 +67,8 @@ const MAX_GAPS: usize = 1_000;
 /// Replays a pack like [`replay`], and continues behind bytes that are no section, if blocks follow. Returns the end of
 /// the last sound section, and whether there were such bytes before it: they are damage, or an incomplete write of a
 /// block whose content looks like blocks. Nothing behind them is cut off.
-pub(super) fn replay_with_gaps(index: &Index, source: Source<'_>) -> Result<(u32, bool)> {
-    let mut end = replay(index, source)?;
+pub(super) fn replay_with_gaps(index: &Index, source: Source<'_>, damage: &mut Damage) -> Result<(u32, bool)> {
+    let mut end = replay(index, source, damage)?;
     let mut budget = SEARCH_BYTES;
     for gaps in 0..MAX_GAPS {
         let (from, len) = (u64::from(end), u64::from(source.len));
@@ -79,7 +84,7 @@ pub(super) fn replay_with_gaps(index: &Index, source: Source<'_>) -> Result<(u32
             "the pack is damaged: the blocks behind these bytes are kept, and deletions behind them are not known"
         );
         // The block at `next` is sound, so this makes progress.
-        end = replay(index, Source { from: next, deletes: false, ..source })?;
+        end = replay(index, Source { from: next, deletes: false, ..source }, damage)?;
     }
     Ok((end, true))
 }
@@ -88,8 +93,9 @@ pub(super) fn replay_with_gaps(index: &Index, source: Source<'_>) -> Result<(u32
 ///
 /// A section whose data does not match its CID is skipped, and the scan continues after it: only the framing is
 /// needed for that. Blocks are named by their content, so any block that verifies may be kept, acknowledged or not.
-/// The pack must be on the disk, because the index may commit the changes.
-pub(super) fn replay(index: &Index, source: Source<'_>) -> Result<u32> {
+/// Skipped sections before a sound one are added to `damage`. The pack must be on the disk, because the index may
+/// commit the changes.
+fn replay(index: &Index, source: Source<'_>, damage: &mut Damage) -> Result<u32> {
     let threads = cores().min(MAX_THREADS);
     let (work, chunks) = sync_channel::<Work>(threads);
     let chunks = Mutex::new(chunks);
@@ -99,7 +105,7 @@ pub(super) fn replay(index: &Index, source: Source<'_>) -> Result<u32> {
             start(scope, || hash_all(source, &chunks))?;
         }
         start(scope, move || read_all(source, &work, &ordered))?;
-        let end = apply_all(index, source, noted)?;
+        let end = apply_all(index, source, noted, damage)?;
         tracing::info!(pack = %source.path.display(), from = source.from, to = end, "replayed");
         Ok(end)
     })
@@ -134,13 +140,14 @@ fn hash_all(source: Source<'_>, chunks: &Mutex<Receiver<Work>>) {
     loop {
         let next = chunks.lock().recv();
         let Ok((chunk, reply)) = next else { return };
-        let mut noted = Noted { changes: Changes::default(), end: None };
+        let mut noted = Noted::default();
         for section in chunk.sections() {
-            let (start, end) = (section.start, section.end);
-            match note(source, section, &mut noted.changes) {
-                Ok(()) => noted.end = Some(end as u32),
+            match note(source, &section, &mut noted) {
+                Ok(()) => noted.end = Some(section.end as u32),
                 Err(reason) => {
-                    tracing::warn!(pack = %source.path.display(), offset = start, reason, "skipped a damaged section");
+                    let (pack, offset) = (source.path.display(), section.start);
+                    tracing::warn!(%pack, offset, reason, "skipped a damaged section");
+                    noted.damage.add(source.number, &section);
                 }
             }
         }
@@ -149,12 +156,19 @@ fn hash_all(source: Source<'_>, chunks: &Mutex<Receiver<Work>>) {
     }
 }
 
-fn apply_all(index: &Index, source: Source<'_>, noted: Receiver<Result<Receiver<Noted>>>) -> Result<u32> {
+fn apply_all(
+    index: &Index,
+    source: Source<'_>,
+    noted: Receiver<Result<Receiver<Noted>>>,
+    damage: &mut Damage,
+) -> Result<u32> {
     let mut changes = Changes::default();
     let mut end = source.from;
     let apply = |changes, end| index.replay(changes, Position { pack: source.number, offset: end });
     for outcome in noted {
         let noted = outcome?.recv().map_err(|_| Error::internal("a thread that replays a pack ended early"))?;
+        damage.forget(|key| noted.changes.blocks.contains_key(key));
+        damage.append(noted.damage);
         changes.append(noted.changes);
         end = noted.end.unwrap_or(end);
         if changes.blocks.len() >= BATCH_CHANGES {
@@ -162,12 +176,13 @@ fn apply_all(index: &Index, source: Source<'_>, noted: Receiver<Result<Receiver<
         }
     }
     apply(changes, end)?;
+    damage.cut(source.number, end);
     Ok(end)
 }
 
-fn note(source: Source<'_>, section: Section<'_>, changes: &mut Changes) -> Result<(), String> {
-    let location = section.location(source.number);
-    let (cid, data) = section.content?;
+fn note(source: Source<'_>, section: &Section<'_>, noted: &mut Noted) -> Result<(), String> {
+    let (location, changes) = (section.location(source.number), &mut noted.changes);
+    let (cid, data) = section.content.clone()?;
     if cid.codec() == RESERVED_CODEC {
         if is_padding(data) {
             changes.padding_bytes += section.end - section.start;
@@ -175,6 +190,10 @@ fn note(source: Source<'_>, section: Section<'_>, changes: &mut Changes) -> Resu
         }
         let keys = tombstone_keys(data).map_err(|error| error.to_string())?;
         let keys = if source.deletes { keys } else { Default::default() };
+        if !noted.damage.is_empty() {
+            let deleted: HashSet<&Key> = keys.iter().collect();
+            noted.damage.forget(|key| deleted.contains(key));
+        }
         changes.blocks.extend(keys.into_iter().map(|key| (key, Change { from: None, to: None })));
         changes.tombstone_bytes += section.end - section.start;
         return Ok(());

@@ -16,6 +16,7 @@ use std::time::Duration;
 use ipfrs_core::{Error, ErrorKind, Result};
 
 use super::changes::Changes;
+use super::damage::Damage;
 use super::errors::again;
 use super::file::Pack;
 use super::group::{Answer, Batch, Delete, GROUP_BLOCKS, GROUP_BYTES, Put, Reply, Write};
@@ -46,6 +47,8 @@ pub(super) struct Writer {
     next_number: u32,
     /// Changes that are not yet durable in the index.
     undurable: Undurable,
+    /// Rests of an incomplete write that must be padded before the index covers them.
+    torn: Damage,
     /// Whether the active pack holds bytes that may not be on the disk.
     unsynced: bool,
 }
@@ -54,6 +57,11 @@ pub(super) struct Writer {
 struct Undurable {
     bytes: u64,
     changes: usize,
+}
+
+impl Undurable {
+    /// Changes that must be durable in the index before the next write.
+    const DUE: Self = Self { bytes: DURABLE_AFTER_BYTES, changes: 1 };
 }
 
 /// A group commit being formed.
@@ -82,10 +90,8 @@ impl Writer {
             next_number: recovered.next_number,
             // An index that is behind must be made durable before the next write, so that the amount to replay stays
             // bounded.
-            undurable: match recovered.is_behind {
-                true => Undurable { bytes: DURABLE_AFTER_BYTES, changes: 1 },
-                false => Undurable::default(),
-            },
+            undurable: if recovered.is_behind { Undurable::DUE } else { Undurable::default() },
+            torn: recovered.torn,
             unsynced: false,
         }
     }
@@ -290,6 +296,10 @@ impl Writer {
             return Err(again(why));
         }
         let changes = batch.changes().blocks.len();
+        if self.shared.with_index(|index| Ok(index.is_new()))? {
+            // Without an index, a start could not tell what a power failure has torn from damaged blocks.
+            self.undurable = Undurable::DUE;
+        }
         if self.undurable.changes > 0
             && (self.undurable.bytes + batch.bytes_at_most() >= DURABLE_AFTER_BYTES
                 || self.undurable.changes + changes >= DURABLE_AFTER_CHANGES)
@@ -386,6 +396,12 @@ impl Writer {
         self.make_packs_durable()?;
         if !is_behind {
             return Ok(());
+        }
+        if let Some(pack) = self.torn.pack() {
+            if let Some(pack) = self.shared.pack(pack)? {
+                self.torn.pad(pack.file(), pack.path())?;
+            }
+            self.torn = Damage::default();
         }
         if let Some(pack) = &self.active {
             self.apply(&Changes::default(), Position { pack: pack.number(), offset: pack.end() })?;
