@@ -90,13 +90,16 @@ struct Stamped<V> {
     provenance: Provenance,
 }
 
-/// Weighs only the value.
+/// Weighs only the value, with a minimum.
 #[derive(Clone)]
-struct ByValue<W>(W);
+struct ByValue<W> {
+    weighter: W,
+    min_weight: u64,
+}
 
 impl<K, V, W: Weighter<K, V>> Weighter<K, Stamped<V>> for ByValue<W> {
     fn weight(&self, key: &K, stamped: &Stamped<V>) -> u64 {
-        self.0.weight(key, &stamped.value)
+        self.weighter.weight(key, &stamped.value).max(self.min_weight)
     }
 }
 
@@ -109,9 +112,22 @@ where
     /// Returns an empty cache over `store`, sized for `entries` entries and bounded to a total weight of `weight`.
     #[must_use]
     pub fn new(store: Arc<dyn BlockStore>, entries: usize, weight: u64, weighter: W) -> Arc<Self> {
+        Self::with_min_weight(store, entries, weight, ByValue { weighter, min_weight: 0 })
+    }
+
+    /// Same as [`new`](Self::new), for at most `entries` entries: each weighs at least its share of `weight`.
+    #[must_use]
+    pub fn bounded(store: Arc<dyn BlockStore>, entries: usize, weight: u64, weighter: W) -> Arc<Self> {
+        // The library takes no entry that weighs as much as the whole cache. Of this weight, it takes one.
+        let most = weight / 2 + 1;
+        let min_weight = (weight / entries.max(1) as u64).min(most);
+        Self::with_min_weight(store, entries, weight, ByValue { weighter, min_weight })
+    }
+
+    fn with_min_weight(store: Arc<dyn BlockStore>, entries: usize, weight: u64, weighter: ByValue<W>) -> Arc<Self> {
         // A key that returns only after more other keys would be evicted before it returns again.
         let requested = Requested::new(entries.min((weight / TYPICAL_WEIGHT) as usize) / 4);
-        let entries = Cache::with_weighter(entries, weight, ByValue(weighter));
+        let entries = Cache::with_weighter(entries, weight, weighter);
         let this = Arc::new(Self { entries, requested, store });
         let weak: Weak<Self> = Arc::downgrade(&this);
         this.store.watch(weak);
@@ -207,6 +223,17 @@ mod tests {
         store.put(garbage.clone()).await.unwrap();
         let cache = EpochCache::new(Arc::new(store.clone()), 10, 10, UnitWeighter);
         (store, garbage, cache)
+    }
+
+    #[tokio::test]
+    async fn bounded_cache_holds_no_more_entries() {
+        for limit in [1, 2, 40, 1_000] {
+            let store = Arc::new(MemoryStore::default());
+            let cache = EpochCache::bounded(store, limit, 1 << 20, UnitWeighter);
+            (0..3_000).for_each(|key: u32| cache.insert(key, (), cache.provenance(cache.epoch(), Footprint::ANY)));
+            let held = (0..3_000).filter(|key| cache.get(key).is_some()).count();
+            assert!((1..=limit).contains(&held), "{held} of {limit}");
+        }
     }
 
     fn any(cache: &EpochCache<u8, Arc<()>, UnitWeighter>) -> Option<Provenance> {

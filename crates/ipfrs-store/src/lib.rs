@@ -28,8 +28,9 @@ pub use epoch_cache::{DropStale, EpochCache};
 pub use filestore::{FileState, Filestore, Reference, ReferenceOrder};
 pub use mapping::{MappedSlice, Mappings, Sending};
 pub use memory::MemoryStore;
-pub use pack::{LinkedPack, MIN_ALIGNED_BYTES, PackOptions, PackStore, lock_holder};
+pub use pack::{LinkedPack, MIN_ALIGNED_BYTES, PACK_HEADER, PackOptions, PackStore, RepoLock, lock_holder};
 pub use pins::{MAX_PIN_NAME_BYTES, Pin, PinMode, Pins, RootNote};
+pub use redb_file::is_panic_an_error;
 pub use store::{
     Admission, BlockStore, BlockStoreExt, CompactOptions, Compacted, DamagedPack, Disk, PutMode, RESERVED_CODEC,
     Reserve, Scrubbed, Spared, Stats, Stored, admit, refuse_all,

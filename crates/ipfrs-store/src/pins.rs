@@ -283,6 +283,22 @@ impl Pins {
         self.read(move |table| table.set_root_note(note, is_set)).await
     }
 
+    /// Returns whether it is noted that there are references to blocks in files. Waits for the disk.
+    ///
+    /// # Errors
+    /// If the pins cannot be read.
+    pub fn has_filestore_note(&self) -> Result<bool> {
+        self.inner.table.has_filestore_note()
+    }
+
+    /// Notes durably whether there are references to blocks in files. Waits for the disk.
+    ///
+    /// # Errors
+    /// If the pins cannot be written.
+    pub fn set_filestore_note(&self, is_set: bool) -> Result<()> {
+        self.inner.table.set_filestore_note(is_set)
+    }
+
     /// Runs `meanwhile` while no pin is added or removed, and writes the pins of that moment to `pins.redb` in
     /// `directory`, where it must not exist. Changes wait only for `meanwhile`, which runs on a thread that may block
     /// and must not change pins.

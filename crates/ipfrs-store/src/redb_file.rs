@@ -1,11 +1,11 @@
 //! A redb database in a file, which is opened again after the disk has failed.
 
 mod noting_syncs;
+mod panics;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,6 +20,8 @@ use redb::{
 use rustix::fs::{Advice, fadvise};
 
 use self::noting_syncs::NotingSyncs;
+use self::panics::caught;
+pub use self::panics::is_panic_an_error;
 use crate::redb_overlay::Overlay;
 
 /// Path of a database in memory, in messages.
@@ -238,14 +240,14 @@ impl RedbFile {
 
     /// Closes the file, once running calls have ended. Later calls fail. Waits for the disk.
     pub(crate) fn close(&self) {
-        *self.state.write() = State::Closed;
+        self.set(&mut self.state.write(), State::Closed);
     }
 
     /// Runs `run` and converts its errors. redb panics if damage violates its invariants.
     fn guarded<T>(&self, action: &str, run: impl FnOnce() -> Result<T, redb::Error>) -> Result<T> {
-        match catch_unwind(AssertUnwindSafe(run)) {
+        match caught(run) {
             Ok(result) => result.map_err(|e| self.failed(action, e)),
-            Err(_) => Err(self.damaged(&"it is inconsistent")),
+            Err(panic) => Err(self.damaged(&"it is inconsistent").with_source(panic)),
         }
     }
 
@@ -366,12 +368,12 @@ impl RedbFile {
         Ok(())
     }
 
-    /// Changes the state. redb panics if it drops a database after another panic.
+    /// Changes the state. redb panics if it drops a damaged database, or one after another panic.
     fn set(&self, state: &mut State, to: State) {
         let old = std::mem::replace(state, to);
         self.openings.fetch_add(1, Ordering::AcqRel);
-        if catch_unwind(AssertUnwindSafe(|| drop(old))).is_err() {
-            tracing::error!(path = %self.path.display(), "the file could not be closed in order");
+        if let Err(panic) = caught(|| drop(old)) {
+            tracing::error!(path = %self.path.display(), panic, "the file could not be closed in order");
         }
     }
 

@@ -23,7 +23,8 @@ const FILES: TableDefinition<'_, &[u8], ()> = TableDefinition::new("files");
 
 const CONTENTS: Contents = Contents {
     name: "references of the filestore",
-    remedy: "Restore the file from a copy, or move it away and restart",
+    remedy: "Restore the file from a copy. Or move it away and restart: its references are then lost, until the files \
+             are added again",
     format: 1,
     check: |_| Ok(()),
 };

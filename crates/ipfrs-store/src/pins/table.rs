@@ -8,7 +8,7 @@
 //! * `name`: the name in UTF-8.
 //!
 //! Table `meta` contains `format`, and `lost` if the pins from before the file was created may be lost;
-//! `mutable-files` and `mutable-files-lost` are [`RootNote`]s.
+//! `mutable-files` and `mutable-files-lost` are [`RootNote`]s, and `filestore` says that `filestore.redb` exists.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -27,6 +27,9 @@ const PINS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("pins");
 
 /// Key in `meta` that marks that pins may have been lost.
 const LOST: &str = "lost";
+
+/// Key in `meta` that marks that there are references to blocks in files.
+const FILESTORE: &str = "filestore";
 
 impl RootNote {
     /// Returns the key in `meta`.
@@ -146,7 +149,7 @@ impl Table {
     }
 
     pub(super) fn are_lost(&self) -> Result<bool> {
-        self.0.read(|database| Ok(database.begin_read()?.open_table(META)?.get(LOST)?.is_some()))
+        self.has_meta(LOST)
     }
 
     pub(super) fn accept_loss(&self) -> Result<()> {
@@ -154,11 +157,23 @@ impl Table {
     }
 
     pub(super) fn has_root_note(&self, note: RootNote) -> Result<bool> {
-        self.0.read(|database| Ok(database.begin_read()?.open_table(META)?.get(note.key())?.is_some()))
+        self.has_meta(note.key())
     }
 
     pub(super) fn set_root_note(&self, note: RootNote, is_set: bool) -> Result<()> {
         self.change_meta(note.key(), is_set)
+    }
+
+    pub(super) fn has_filestore_note(&self) -> Result<bool> {
+        self.has_meta(FILESTORE)
+    }
+
+    pub(super) fn set_filestore_note(&self, is_set: bool) -> Result<()> {
+        self.change_meta(FILESTORE, is_set)
+    }
+
+    fn has_meta(&self, key: &str) -> Result<bool> {
+        self.0.read(|database| Ok(database.begin_read()?.open_table(META)?.get(key)?.is_some()))
     }
 
     fn change_meta(&self, key: &str, is_set: bool) -> Result<()> {
