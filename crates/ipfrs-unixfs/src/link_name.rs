@@ -2,8 +2,9 @@
 
 use std::borrow::{Borrow, Cow};
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
-/// Name of a link, or a path of such names joined by slashes.
+/// Name of a link, or a path of such names joined by slashes. Clones share the bytes.
 ///
 /// The specification defines names as strings, but directories imported from a disk may have names with any bytes.
 /// The author of a block chooses the name, which may be `..` or `/etc/passwd`.
@@ -12,7 +13,7 @@ use std::fmt::{self, Write as _};
 /// are not UTF-8, control characters and backslashes, so that two different names never look the same. To store or
 /// compare names, use [`as_bytes`](Self::as_bytes).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct LinkName(Box<[u8]>);
+pub struct LinkName(Arc<[u8]>);
 
 impl LinkName {
     /// Returns the bytes.

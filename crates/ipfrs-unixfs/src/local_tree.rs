@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
 
 use crate::{Attributes, Mtime};
 
@@ -213,6 +213,11 @@ fn open(path: &Path, is_followed: bool) -> io::Result<(File, Metadata)> {
 }
 
 fn unreadable(path: &Path, error: io::Error) -> Error {
+    // The files are those of the caller.
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        let message = format!("cannot read {}: {error}", path.display());
+        return Error::new(ErrorKind::Forbidden, message).with_source(error);
+    }
     Error::io(format_args!("cannot read {}", path.display()), error)
 }
 
@@ -237,4 +242,18 @@ fn names(path: &Path, below_root: &Path, options: &WalkOptions, depth: usize) ->
     let mut names = names.collect::<io::Result<Vec<_>>>()?;
     names.sort();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_that_the_caller_may_not_read_is_forbidden() {
+        for (system, kind) in
+            [(io::ErrorKind::PermissionDenied, ErrorKind::Forbidden), (io::ErrorKind::NotFound, ErrorKind::NotFound)]
+        {
+            assert_eq!(unreadable(Path::new("private"), system.into()).kind(), kind);
+        }
+    }
 }

@@ -123,7 +123,13 @@ async fn resolve_as(source: &dyn BlockSource, root: &Cid, segments: &[LinkName],
     let data = loop {
         let Some(segment) = rest.first() else {
             break load(source, &cid).await.map_err(|cause| match cause.kind() {
-                ErrorKind::NotFound | ErrorKind::Timeout | ErrorKind::Unavailable if !segments.is_empty() => {
+                ErrorKind::NotFound
+                | ErrorKind::Timeout
+                | ErrorKind::Unavailable
+                | ErrorKind::Unretrievable
+                | ErrorKind::BadSource
+                    if !segments.is_empty() =>
+                {
                     Error::new(cause.kind(), cause.message()).with_source(NoTarget { cid, cause })
                 }
                 _ => cause,

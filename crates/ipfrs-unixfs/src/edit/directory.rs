@@ -1,5 +1,7 @@
 //! A directory that is being changed.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use ipfrs_core::{Block, Cid, Error, Result, codec};
 use prost::Message;
@@ -19,30 +21,30 @@ use crate::link_name::LinkName;
 /// Content IDs equal those of boxo, which converts a directory to shards when its size exceeds a threshold, and back
 /// only after its links have become shorter since it was loaded or converted. Whether a directory is sharded therefore
 /// depends on its history, and boxo's estimates of that change and of the number of entries are part of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct DirectoryEdit {
     form: Form,
     attributes: Attributes,
     sharding: Sharding,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Form {
     Basic(Basic),
     Sharded(Sharded),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Basic {
     format: CidFormat,
-    /// Entries, in the order of their names after the first change.
-    links: Vec<PbLink>,
+    /// Entries, in the order of their names after the first change. Clones share them until then.
+    links: Arc<Vec<PbLink>>,
     /// Encoded UnixFS data.
     data: Bytes,
     bytes: DirectoryBytes,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Sharded {
     root: Shard,
     /// Change of the length of names and binary content IDs, as boxo estimates it whatever size decides on sharding.
@@ -165,7 +167,7 @@ impl DirectoryEdit {
                 }
                 let root = Shard::new(self.sharding.fanout, basic.format);
                 let mut sharded = Sharded { root, growth: 0, links: basic.links.len() };
-                for link in &basic.links {
+                for link in basic.links.iter() {
                     sharded.root.swap(staging, &link.name, Some(link.clone())).await?;
                 }
                 sharded.swap(staging, name, Some(link)).await?;
@@ -245,7 +247,7 @@ impl Basic {
     fn new(format: CidFormat, links: Vec<PbLink>, attributes: &Attributes, sharding: &Sharding) -> Self {
         let bytes = links.iter().map(|link| sharding.link_bytes(link)).sum();
         let data = basic_data(attributes).encode_to_vec().into();
-        Self { format, links, data, bytes: sharding.empty_bytes(attributes) + bytes }
+        Self { format, links: Arc::new(links), data, bytes: sharding.empty_bytes(attributes) + bytes }
     }
 
     fn position(&self, name: &LinkName) -> Option<usize> {
@@ -255,18 +257,20 @@ impl Basic {
     fn insert(&mut self, link: PbLink, sharding: &Sharding) {
         self.remove(&link.name, sharding);
         self.bytes = self.bytes + sharding.link_bytes(&link);
-        if !self.links.is_sorted_by(|a, b| a.name <= b.name) {
-            self.links.sort_by(|a, b| a.name.cmp(&b.name));
+        let links = Arc::make_mut(&mut self.links);
+        if !links.is_sorted_by(|a, b| a.name <= b.name) {
+            links.sort_by(|a, b| a.name.cmp(&b.name));
         }
-        let at = self.links.partition_point(|other| other.name <= link.name);
-        self.links.insert(at, link);
+        let at = links.partition_point(|other| other.name <= link.name);
+        links.insert(at, link);
     }
 
     /// Removes all entries with a name. Another implementation may have written several.
     fn remove(&mut self, name: &LinkName, sharding: &Sharding) -> bool {
-        let count = self.links.len();
+        let links = Arc::make_mut(&mut self.links);
+        let count = links.len();
         let mut removed = DirectoryBytes::default();
-        self.links.retain(|link| {
+        links.retain(|link| {
             let is_kept = link.name != *name;
             if !is_kept {
                 removed = removed + sharding.link_bytes(link);
@@ -274,10 +278,10 @@ impl Basic {
             is_kept
         });
         self.bytes = self.bytes - removed;
-        if self.links.len() < count {
-            self.links.sort_by(|a, b| a.name.cmp(&b.name));
+        if links.len() < count {
+            links.sort_by(|a, b| a.name.cmp(&b.name));
         }
-        self.links.len() < count
+        links.len() < count
     }
 
     fn block(&self) -> Result<Block> {
@@ -357,4 +361,19 @@ impl Sharded {
 /// Returns the size of an entry in boxo's estimate of the change of a directory.
 fn name_and_cid_bytes(link: &PbLink) -> i64 {
     (link.name.len() + link.cid.encoded_len()) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clone_shares_the_entries_until_one_changes() {
+        let (sharding, link) = (Sharding::default(), PbLink { cid: Cid::default(), name: "a".into(), tsize: 1 });
+        let basic = Basic::new(CidFormat::new(0, None).unwrap(), vec![link], &Attributes::default(), &sharding);
+        let mut changed = basic.clone();
+        assert!(Arc::ptr_eq(&basic.links, &changed.links));
+        assert!(changed.remove(&"a".into(), &sharding));
+        assert_eq!((basic.links.len(), changed.links.len()), (1, 0));
+    }
 }

@@ -1,5 +1,7 @@
 //! A sharded directory that is being changed.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -14,7 +16,8 @@ use crate::hamt::{HashBits, ShardHead, prefix};
 use crate::link_name::LinkName;
 
 /// A shard. The shards below it are loaded when a change reaches them, and are stored by [`Self::commit`].
-#[derive(Debug)]
+/// Clones share them.
+#[derive(Debug, Clone)]
 pub(super) struct Shard {
     fanout: u32,
     format: CidFormat,
@@ -23,14 +26,14 @@ pub(super) struct Shard {
 }
 
 /// Content of a used position.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Slot {
     /// An entry, under its name without the prefix.
     Entry(PbLink),
     /// A child shard, in its block.
     Stored(NewLink),
     /// A child shard that may have changed.
-    Loaded(Shard),
+    Loaded(Arc<Shard>),
 }
 
 impl Shard {
@@ -97,7 +100,7 @@ impl Shard {
             let position = bits.next(self.fanout.trailing_zeros())?;
             match self.load(staging, position).await? {
                 Some((_, Slot::Entry(entry))) if entry.name == *name => Ok(Some(entry.clone())),
-                Some((_, Slot::Loaded(child))) => child.find_from(staging, bits, name).await,
+                Some((_, Slot::Loaded(child))) => Arc::make_mut(child).find_from(staging, bits, name).await,
                 Some((_, Slot::Entry(_) | Slot::Stored(_))) | None => Ok(None),
             }
         }
@@ -148,12 +151,12 @@ impl Shard {
                         let mut child = Self::new(fanout, format);
                         child.swap_from(staging, bits, name, new).await?;
                         child.swap_from(staging, other_bits, &other_name, Some(other)).await?;
-                        *slot = Slot::Loaded(child);
+                        *slot = Slot::Loaded(Arc::new(child));
                     }
                     Ok(None)
                 }
                 Slot::Loaded(child) => {
-                    let is_removal = new.is_none();
+                    let (child, is_removal) = (Arc::make_mut(child), new.is_none());
                     let old = child.swap_from(staging, bits, name, new).await?;
                     if is_removal && old.is_some() {
                         match child.slots.as_mut_slice() {
@@ -176,7 +179,7 @@ impl Shard {
         let Ok(at) = self.slots.binary_search_by_key(&position, |(position, _)| *position) else { return Ok(None) };
         let slot = &mut self.slots[at].1;
         if let Slot::Stored(NewLink { cid, .. }) = slot {
-            *slot = Slot::Loaded(load(staging, cid, self.fanout).await?);
+            *slot = Slot::Loaded(Arc::new(load(staging, cid, self.fanout).await?));
         }
         Ok(Some((at, slot)))
     }
@@ -221,7 +224,7 @@ impl Shard {
             bitfield[byte] |= 1 << (*position % 8);
             let prefix = prefix(self.fanout, *position);
             if let Slot::Loaded(child) = slot {
-                *slot = Slot::Stored(child.commit(staging, &Attributes::default())?);
+                *slot = Slot::Stored(Arc::make_mut(child).commit(staging, &Attributes::default())?);
             }
             links.push(match slot {
                 Slot::Entry(entry) => {
