@@ -5,6 +5,7 @@
 //! the root on the disk.
 
 mod appended;
+mod cached_nodes;
 mod change;
 mod config;
 mod copy;

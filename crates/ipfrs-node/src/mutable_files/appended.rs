@@ -32,7 +32,7 @@ impl Node {
         let Some((name, above)) = names.split_last() else { return Err(not_a_file(path)) };
         self.fetch_ways(&[names]).await?;
         let mut open = self.open_tree_to_change().await?;
-        let (tree, staging) = open.parts()?;
+        let (tree, staging) = open.change()?;
         match tree.find(staging, names).await {
             Ok(Target::File(file)) if file.is_symlink => {
                 return Err(Error::new(ErrorKind::Conflict, format!("{path} is a symlink")));
@@ -69,7 +69,7 @@ impl Node {
         let names = path.names();
         let _lock = self.inner.mutable_files.locks.lock_at_last(names).await;
         let mut open = self.open_tree_to_change().await?;
-        let (tree, staging) = open.parts()?;
+        let (tree, staging) = open.change()?;
         blocks.into_iter().for_each(|block| staging.insert(block));
         unchanged(tree, staging, names, file).await?.link = link;
         tree.update_above(staging, names, link).await?;

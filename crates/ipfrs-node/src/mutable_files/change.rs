@@ -42,7 +42,7 @@ impl Node {
         self.fetch_ways(&[path.names()]).await?;
         let _lease = self.inner.protection.lease();
         let mut open = self.open_tree_to_change().await?;
-        let (tree, staging) = open.parts()?;
+        let (tree, staging) = open.change()?;
         let names = path.names();
         let Some((name, above)) = names.split_last() else {
             let exists = "cannot create directory '/': Already exists";
@@ -75,7 +75,7 @@ impl Node {
     pub(crate) async fn put_into_tree(&self, root: &Cid, name: &LinkName, to: &MutablePath) -> Result<()> {
         self.fetch_ways(&[to.names()]).await?;
         let mut open = self.open_tree_to_change().await?;
-        let (tree, staging) = open.parts()?;
+        let (tree, staging) = open.change()?;
         let shown = |path: &MutablePath| format!("{:?}", path.to_string());
         let to = if to.is_directory() {
             let absent = |e: &Error| format!("to-files: MFS destination directory {} does not exist: {e}", shown(to));
@@ -119,7 +119,7 @@ impl Node {
         self.fetch_ways(&[from.names(), to.names()]).await?;
         let _lease = self.inner.protection.lease();
         let mut open = self.open_tree_to_change().await?;
-        let (tree, staging) = open.parts()?;
+        let (tree, staging) = open.change()?;
         let (from_above, from_name) = from.split();
         let (to_above, to_name) = to.split();
         let directory = |names: &[LinkName]| Error::invalid(format!("{} is not a directory", directory_text(names)));
@@ -178,7 +178,7 @@ impl Node {
         let Some((name, above)) = names.split_last() else { return Err(Error::invalid("cannot delete root")) };
         self.fetch_ways(&[if force { above } else { names }]).await?;
         let mut open = self.open_tree().await?;
-        let (tree, staging) = open.parts()?;
+        let (tree, staging) = open.change()?;
         let directory = match tree.directory(staging, above).await {
             Ok(Some(directory)) => directory,
             Ok(None) => {
@@ -221,7 +221,7 @@ impl Node {
         self.fetch_ways(&[names]).await?;
         let _lock = self.inner.mutable_files.locks.lock(names).await?;
         let mut open = self.open_tree_to_change().await?;
-        let (tree, staging) = open.parts()?;
+        let (tree, staging) = open.change()?;
         let link = match tree.find(staging, names).await? {
             Target::Directory(directory) => {
                 directory.fold(staging, false).await?;
@@ -250,7 +250,7 @@ impl Node {
         let names = path.names();
         self.fetch_ways(&[names]).await?;
         let mut open = self.open_tree_to_change().await?;
-        let (tree, staging) = open.parts()?;
+        let (tree, staging) = open.change()?;
         if let Some(format) = format {
             match tree.find(staging, names).await? {
                 Target::Directory(directory) => directory.edit.set_format(format),
@@ -276,7 +276,7 @@ impl Node {
         self.check_writable()?;
         self.fetch_ways(&[path.names()]).await?;
         let mut open = self.open_tree().await?;
-        let (tree, staging) = open.parts()?;
+        let (tree, staging) = open.change()?;
         let link = flush_path(tree, staging, path.names()).await?;
         tree.count(true)?;
         let changed = if path.names().is_empty() { open.flushed() } else { open.changed(true) };

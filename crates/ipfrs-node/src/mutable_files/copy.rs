@@ -8,7 +8,7 @@ use ipfrs_store::{BlockStoreExt, PutMode};
 use ipfrs_unixfs::{NewLink, Staging, decode_async, is_without_sizes};
 
 use super::change::{failed, flush_path, symlinks_unsupported};
-use super::directory::{Cached, Directory, link_of};
+use super::directory::{Cached, link_of};
 use super::files_state::is_tree_codec;
 use super::path::{MutablePath, directory_text};
 use super::tree::{Tree, does_not_exist, is_absent};
@@ -51,37 +51,43 @@ impl Node {
             true => to.join(last_name(from))?,
             false => to.clone(),
         };
-        self.fetch_ways(&[to.names()]).await?;
-        let mut open = self.open_tree_to_change().await?;
-        let (tree, staging) = open.parts()?;
         let shown = to.to_string();
         let cannot_flush = |e: Error| failed("cp: cannot flush the created file", &shown, e);
         let (above, name) = to.split();
         let name = name.ok_or_else(|| Error::invalid("cannot create file with empty name"))?;
-        self.check_target(tree, staging, (above, name), parents, force, &shown).await?;
-        if flush && is_symlink {
-            return Err(cannot_flush(symlinks_unsupported()));
-        }
+        self.fetch_ways(&[to.names()]).await?;
+        let mut is_protected = false;
+        let mut open = loop {
+            let mut open = self.open_tree_to_change().await?;
+            let (tree, staging) = open.parts()?;
+            self.check_target(tree, staging, (above, name), parents, force, &shown).await?;
+            if flush && is_symlink {
+                return Err(cannot_flush(symlinks_unsupported()));
+            }
+            tree.check_count(flush)?;
+            if is_protected || !self.may_lose_content() {
+                break open;
+            }
+            // Others do not wait for the walk, which a copy that is refused does without.
+            drop(open);
+            self.protect_for_tree(&source.cid).await?;
+            is_protected = true;
+        };
+        // A gc run that begins from now on waits for the tree, to read its root.
+        let (tree, staging) = open.change()?;
         tree.count(flush)?;
         if parents {
             let format = self.inner.mutable_files.settings.format;
             tree.make_directories(staging, above, format).await?;
         }
-        let replaced = match force && tree.exists(staging, to.names()).await? {
-            true => Some(tree.link(staging, to.names()).await?),
-            false => None,
-        };
         let directory = tree.directory(staging, above).await?.ok_or_else(does_not_exist)?;
-        set_entry(directory, staging, name, Some(source)).await?;
-        if flush && let Err(error) = flush_copy(tree, staging, &to).await {
-            let directory = tree.directory(staging, above).await?.ok_or_else(does_not_exist)?;
-            set_entry(directory, staging, name, replaced).await?;
-            return Err(cannot_flush(error));
+        directory.unlink(staging, name).await?;
+        directory.add(staging, name, source).await?;
+        if flush {
+            flush_copy(tree, staging, &to).await.map_err(cannot_flush)?;
         }
         tree.limit_cache(staging).await?;
-        let changed = open.changed(flush);
-        self.protect_in_tree(&source.cid).await?;
-        self.end_change(changed).await
+        self.end_change(open.changed(flush)).await
     }
 
     /// Checks that a copy to `above` and `name` can succeed.
@@ -174,15 +180,6 @@ impl Node {
             Err(error) if !is_without_sizes(&error) => Err(Error::new(error.kind(), format!("{INVALID}: {error}"))),
             decoded => Ok(decoded.is_ok_and(|node| matches!(node, ipfrs_unixfs::Node::Symlink { .. }))),
         }
-    }
-}
-
-/// Replaces an entry of a directory, or removes it.
-async fn set_entry(directory: &mut Directory, staging: &Staging, name: &LinkName, link: Option<NewLink>) -> Result<()> {
-    directory.unlink(staging, name).await?;
-    match link {
-        Some(link) => directory.add(staging, name, link).await,
-        None => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A directory of the tree with the cached nodes below it.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -10,19 +10,20 @@ use ipfrs_unixfs::{
     DirectoryEdit, NewLink, Node as UnixFsNode, Sharding, Staging, dag_pb, decode_async, is_without_sizes,
 };
 
+use super::cached_nodes::CachedNodes;
 use crate::LinkName;
 
-/// A directory. The cached nodes may be newer than its entries for them.
-#[derive(Debug)]
+/// A directory. The cached nodes may be newer than its entries for them. Clones share the entries and cached nodes.
+#[derive(Debug, Clone)]
 pub(super) struct Directory {
     pub(super) edit: DirectoryEdit,
-    cached: BTreeMap<LinkName, Cached>,
+    cached: CachedNodes,
 }
 
 /// A cached node.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Cached {
-    Directory(Box<Directory>),
+    Directory(Arc<Directory>),
     File(CachedFile),
 }
 
@@ -43,12 +44,12 @@ impl CachedFile {
 
 impl Directory {
     pub(super) fn new(edit: DirectoryEdit) -> Self {
-        Self { edit, cached: BTreeMap::new() }
+        Self { edit, cached: CachedNodes::default() }
     }
 
     /// Returns the node `name` and keeps it in the cache.
     pub(super) async fn child(&mut self, staging: &Staging, name: &LinkName) -> Result<Option<&mut Cached>> {
-        if !self.cached.contains_key(name) {
+        if !self.cached.contains(name) {
             let Some(link) = self.edit.find(staging, name).await? else { return Ok(None) };
             let node = load(staging, &link.cid, self.edit.sharding()).await?;
             self.cached.insert(name.clone(), node);
@@ -73,17 +74,19 @@ impl Directory {
     ) -> Result<&mut Self> {
         let link = edit.commit(staging)?;
         self.edit.insert(staging, name, link).await?;
-        let added = self.cached.entry(name.clone()).insert_entry(Cached::Directory(Box::new(Self::new(edit))));
-        match added.into_mut() {
-            Cached::Directory(directory) => Ok(directory),
-            Cached::File(_) => Err(Error::internal("a new directory is a file")),
+        self.cached.insert(name.clone(), Cached::Directory(Arc::new(Self::new(edit))));
+        match self.cached.get_mut(name) {
+            Some(Cached::Directory(directory)) => Ok(Arc::make_mut(directory)),
+            Some(Cached::File(_)) | None => Err(Error::internal("a new directory is a file")),
         }
     }
 
     /// Removes an entry. Returns whether it existed.
     pub(super) async fn unlink(&mut self, staging: &Staging, name: &LinkName) -> Result<bool> {
+        let existed = self.edit.remove(staging, name).await?;
+        // Not before: a cached node may be newer than its entry, which stays if its removal fails.
         self.cached.remove(name);
-        self.edit.remove(staging, name).await
+        Ok(existed)
     }
 
     /// Updates the entry of a node, and returns a link to the directory. Other cached nodes are left out.
@@ -101,15 +104,15 @@ impl Directory {
     ) -> BoxFuture<'a, Result<NewLink>> {
         async move {
             let Self { edit, cached } = self;
-            for (name, node) in &mut *cached {
+            for (name, node) in cached.all_mut() {
                 let link = match node {
-                    Cached::Directory(directory) => directory.fold(staging, false).await?,
+                    Cached::Directory(directory) => Arc::make_mut(directory).fold(staging, false).await?,
                     Cached::File(file) => file.link,
                 };
                 edit.insert(staging, name, link).await?;
             }
             if clears_cache {
-                cached.clear();
+                *cached = CachedNodes::default();
             }
             edit.commit(staging)
         }
@@ -118,11 +121,7 @@ impl Directory {
 
     /// Returns the number of cached nodes at all depths.
     pub(super) fn cached_nodes(&self) -> usize {
-        let below = |node: &Cached| match node {
-            Cached::Directory(directory) => directory.cached_nodes(),
-            Cached::File(_) => 0,
-        };
-        self.cached.values().map(|node| 1 + below(node)).sum()
+        self.cached.count()
     }
 }
 
@@ -137,7 +136,7 @@ async fn load(staging: &Staging, cid: &Cid, sharding: Sharding) -> Result<Cached
         Err(error) if is_without_sizes(&error) => Cached::File(file),
         decoded => match decoded? {
             UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_) => {
-                Cached::Directory(Box::new(Directory::new(DirectoryEdit::decode(cid, &block, sharding)?)))
+                Cached::Directory(Arc::new(Directory::new(DirectoryEdit::decode(cid, &block, sharding)?)))
             }
             UnixFsNode::File(_) => Cached::File(file),
             UnixFsNode::Symlink { .. } => Cached::File(CachedFile { is_symlink: true, ..file }),

@@ -9,7 +9,6 @@ use ipfrs_unixfs::{BlockSink, DirectoryEdit, Staging};
 use parking_lot::Mutex as Short;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::spawn_blocking;
-use tracing::Instrument;
 
 use super::path_locks::PathLocks;
 use super::root_file::{RootFile, SavedRoot};
@@ -19,7 +18,7 @@ use super::tree::Tree;
 use super::unstored::{MAX_UNSTORED_BYTES, TreeSource, Unstored};
 use crate::dag::{Leaves, Reachable};
 use crate::fetched::Claims;
-use crate::{LinkName, Node};
+use crate::{LinkName, Node, to_the_end};
 
 /// Mutable files of a node.
 #[derive(Debug)]
@@ -58,6 +57,8 @@ struct DurableRoot {
     root: Option<Cid>,
     /// File with the root; `None` if the blocks are in memory. A task that writes it holds the lock around this.
     file: Option<Arc<Short<RootFile>>>,
+    /// Whether the node is closed, so that another process may have the repo.
+    is_closed: bool,
 }
 
 impl MutableFiles {
@@ -96,7 +97,7 @@ impl MutableFiles {
             tree: Mutex::new(TreeState { base: root, ..TreeState::default() }),
             unstored: Unstored::default(),
             locks: PathLocks::default(),
-            durable: Mutex::new(DurableRoot { version: 0, root, file }),
+            durable: Mutex::new(DurableRoot { version: 0, root, file, is_closed: false }),
             settings,
             root_notes: RootNotes::default(),
         })
@@ -145,6 +146,16 @@ impl MutableFiles {
         KeptRoot(self.durable.lock().await)
     }
 
+    /// Waits until no root is being written. No root is written afterwards: another process may have the repo.
+    pub(crate) async fn close(&self) {
+        let mut durable = self.durable.lock().await;
+        durable.is_closed = true;
+        if let Some(file) = durable.file.clone() {
+            // Also the note of the last flush is written before.
+            let _closed = spawn_blocking(move || file.lock().close()).await;
+        }
+    }
+
     /// Whether there are changes that no flush has made durable.
     pub(super) async fn has_unflushed(&self) -> bool {
         let state = self.tree.lock().await;
@@ -176,12 +187,23 @@ impl Changed {
 /// The tree while one operation uses it. New blocks become visible to other operations when it is dropped.
 pub(super) struct OpenTree<'a> {
     guard: MutexGuard<'a, TreeState>,
+    /// The tree before a change that is not complete.
+    before: Option<Tree>,
     pub(super) staging: Staging,
     unstored: &'a Unstored,
 }
 
 impl OpenTree<'_> {
-    /// Returns the tree and the staging for its changes.
+    /// Returns the tree and the staging for a change. Without [`Self::changed`], because the operation fails or is
+    /// cancelled, the tree is later as it was before.
+    pub(super) fn change(&mut self) -> Result<(&mut Tree, &mut Staging)> {
+        // Blocks from the load of the tree are also needed then.
+        self.unstored.extend(self.staging.take());
+        self.before.clone_from(&self.guard.tree);
+        self.parts()
+    }
+
+    /// Returns the tree and the staging for a look at it.
     pub(super) fn parts(&mut self) -> Result<(&mut Tree, &mut Staging)> {
         let tree = self.guard.tree.as_mut().ok_or_else(|| Error::internal("the mutable files are not loaded"))?;
         Ok((tree, &mut self.staging))
@@ -189,6 +211,7 @@ impl OpenTree<'_> {
 
     /// Releases the tree after a change, which [`Node::end_change`] completes.
     pub(super) fn changed(mut self, flushes: bool) -> Changed {
+        self.before = None;
         self.guard.unflushed += u64::from(!flushes);
         let version = self.guard.tree.as_ref().map_or(0, |tree| tree.flushed().1);
         Changed { flushes, version, undone: self.guard.undone, flushed: None, takes_reserve: false }
@@ -203,7 +226,10 @@ impl OpenTree<'_> {
 
 impl Drop for OpenTree<'_> {
     fn drop(&mut self) {
-        self.unstored.extend(self.staging.take());
+        match self.before.take() {
+            Some(before) => self.guard.tree = Some(before),
+            None => self.unstored.extend(self.staging.take()),
+        }
     }
 }
 
@@ -214,8 +240,8 @@ impl Node {
     /// If the root is missing or is not a directory.
     pub(super) async fn open_tree(&self) -> Result<OpenTree<'_>> {
         let files = &self.inner.mutable_files;
-        let mut guard = files.tree.lock().await;
-        let mut staging = Staging::new(Arc::new(self.stored_tree()));
+        let mut open = self.opened(files.tree.lock().await);
+        let OpenTree { guard, staging, .. } = &mut open;
         if guard.tree.is_none() {
             let settings = files.settings;
             let TreeSettings { format, sharding, .. } = settings;
@@ -223,14 +249,19 @@ impl Node {
             let root_format = Some(format).filter(|_| !self.inner.read_only);
             let root = match &guard.base {
                 None => DirectoryEdit::empty(format, sharding),
-                Some(root) => DirectoryEdit::load(&staging, root, sharding).await.map_err(|e| {
+                Some(root) => DirectoryEdit::load(staging, root, sharding).await.map_err(|e| {
                     let message = format!("cannot load the root {root} of the mutable files: {e}");
                     Error::new(e.kind(), message).with_source(e)
                 })?,
             };
-            guard.tree = Some(Tree::new(root, root_format, settings.max_unflushed, guard.base_version, &mut staging)?);
+            guard.tree = Some(Tree::new(root, root_format, settings.max_unflushed, guard.base_version, staging)?);
         }
-        Ok(OpenTree { guard, staging, unstored: &files.unstored })
+        Ok(open)
+    }
+
+    fn opened<'a>(&'a self, guard: MutexGuard<'a, TreeState>) -> OpenTree<'a> {
+        let staging = Staging::new(Arc::new(self.stored_tree()));
+        OpenTree { guard, before: None, staging, unstored: &self.inner.mutable_files.unstored }
     }
 
     /// Like [`Self::open_tree`], for an operation that may change the tree.
@@ -322,22 +353,30 @@ impl Node {
     /// limits the memory of the blocks that are not stored yet. Operations that end at the same time share the writes.
     ///
     /// # Errors
-    /// If the blocks or the root cannot be written. The change is undone, unless there are changes without a flush.
+    /// If it flushes, and the blocks or the root cannot be written. The change is undone, unless there are changes
+    /// without a flush.
     pub(super) async fn end_change(&self, changed: Changed) -> Result<()> {
         if !changed.flushes {
-            let is_large = self.inner.mutable_files.unstored.bytes() > MAX_UNSTORED_BYTES;
-            return if is_large { self.store_tree(PutMode::Atomic).await } else { Ok(()) };
+            // The change is made, so it cannot fail any more. The next one stores the blocks, or fails.
+            if self.inner.mutable_files.unstored.bytes() > MAX_UNSTORED_BYTES
+                && let Err(error) = self.store_tree(PutMode::Atomic).await
+            {
+                tracing::warn!(%error, "cannot store the blocks of changes of the mutable files without a flush");
+            }
+            return Ok(());
         }
         let node = self.clone();
-        // Completed even if the caller is cancelled, so that no write of the root outlives the lock.
-        let flushing = tokio::spawn(async move { node.write_root(changed).await }.in_current_span());
-        flushing.await.map_err(|e| Error::internal("a task that writes the root failed").with_source(e))?
+        // No write of the root may outlive the lock.
+        to_the_end(async move { node.write_root(changed).await }).await
     }
 
     /// Makes the flushed root durable, unless one with this change is.
     async fn write_root(&self, changed: Changed) -> Result<()> {
         let files = &self.inner.mutable_files;
         let mut durable = files.durable.lock().await;
+        if durable.is_closed {
+            return Err(Error::new(ErrorKind::Unavailable, "the repo is closed"));
+        }
         // Another operation may have flushed while this one waited.
         let (root, version) = {
             let state = files.tree.lock().await;
@@ -413,31 +452,38 @@ impl Node {
         // No root is written meanwhile, so the durable one is marked even if the next one cannot be written.
         let durable = files.durable.lock().await;
         let mut roots: Vec<_> = durable.root.into_iter().collect();
-        if let Some(tree) = files.tree.lock().await.tree.as_mut() {
-            let mut staging = Staging::new(Arc::new(self.stored_tree()));
-            let current = tree.link(&mut staging, &[]).await;
-            files.unstored.extend(staging.take());
-            roots.extend([tree.flushed().0.cid, current?.cid]);
+        let mut open = self.opened(files.tree.lock().await);
+        if let Ok((tree, staging)) = open.parts() {
+            let current = tree.link(staging, &[]).await?;
+            roots.extend([tree.flushed().0.cid, current.cid]);
         }
+        drop(open);
         self.store_tree_if_there_is_space().await?;
         Ok(roots)
     }
 
-    /// Protects content that was put into the tree from a running gc, which may have read the roots before, and from
-    /// the eviction of fetched blocks. The caller holds a lease. Missing blocks are no error: the tree may refer to
-    /// content that is not stored here.
-    pub(super) async fn protect_in_tree(&self, cid: &Cid) -> Result<()> {
-        let fetched = self.inner.fetched.as_ref().filter(|fetched| fetched.evicts());
-        if !self.inner.metrics.collections.is_running() && fetched.is_none() {
-            return Ok(());
-        }
-        let mut claims = Claims::new(fetched);
+    /// Whether content that is put into the tree now needs [`Self::protect_for_tree`].
+    pub(super) fn may_lose_content(&self) -> bool {
+        let evicts = self.inner.fetched.as_ref().is_some_and(|fetched| fetched.evicts());
+        evicts || self.inner.metrics.collections.is_running()
+    }
+
+    /// Protects content that is going to be put into the tree from a running gc, which may have read the roots, and
+    /// from the eviction of fetched blocks. The caller holds a lease until then. Missing blocks are no error: the tree
+    /// may refer to content that is not stored here.
+    pub(super) async fn protect_for_tree(&self, cid: &Cid) -> Result<()> {
+        let mut claims = Claims::new(self.inner.fetched.as_ref().filter(|fetched| fetched.evicts()));
         let reachable = Reachable::new(self.inner.store.clone(), Leaves::Checked);
         let mut reachable = reachable.touching(self.inner.protection.clone());
         reachable.start(cid);
         while let Some(visits) = reachable.next().await? {
             // A block that was not found may be one that is being stored.
             claims.add(visits.iter().map(|visit| visit.cid.hash()));
+            // Blocks below one that cannot be read would not be protected.
+            let mut failed = visits.into_iter().filter_map(|visit| visit.found.err());
+            if let Some(error) = failed.find(|error| error.missing_block().is_none()) {
+                return Err(error);
+            }
         }
         claims.finish().await
     }

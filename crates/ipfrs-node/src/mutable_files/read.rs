@@ -63,7 +63,10 @@ impl Node {
         let cid = {
             let mut open = self.open_tree().await?;
             let (tree, staging) = open.parts()?;
-            tree.link(staging, path.names()).await?.cid
+            let cid = tree.link(staging, path.names()).await?.cid;
+            // Blocks that are missing in other directories are no error here.
+            let _limited = tree.limit_cache(staging).await;
+            cid
         };
         // The blocks below a block of the tree are stored before it or with it.
         if self.inner.mutable_files.unstored.contains(&cid) {

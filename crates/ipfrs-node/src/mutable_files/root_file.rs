@@ -90,7 +90,8 @@ impl RootFile {
         };
         let (slots, note) = bytes.split_at(bytes.len().min(NOTE_AT));
         let slots = slots.chunks(SLOT_BYTES).enumerate();
-        let blank = slots.clone().filter(|(_, bytes)| bytes.iter().all(|byte| *byte == b' ')).count();
+        let blank = slots.clone().filter(|(_, bytes)| is_blank(bytes)).count();
+        let unreadable = slots.clone().find(|(slot, bytes)| !is_blank(bytes) && parse_slot(*slot, bytes).is_none());
         let mut saved: Vec<_> = slots.filter_map(|(slot, bytes)| parse_slot(slot, bytes)).collect();
         let confirmed = checked_line(note).and_then(|sequence| u64::from_str(sequence).ok());
         for saved in &mut saved {
@@ -101,6 +102,16 @@ impl RootFile {
         // A note follows its slot, so that slot was damaged later. Another root would be an older one.
         if confirmed > saved.first().map(|latest| latest.sequence) {
             return Err(self.damaged("the slot of the last flush cannot be read"));
+        }
+        if !saved.is_empty() && bytes.len() < NOTE_AT {
+            return Err(self.damaged("its end is missing, which may have had the last flush"));
+        }
+        // A crash may have torn a slot, but leaves text in it. The note is too short to be torn.
+        if let (Some((_, slot)), None) = (unreadable, confirmed)
+            && (!is_blank(note) || !slot.iter().all(|byte| is_text(*byte)))
+            && !saved.is_empty()
+        {
+            return Err(self.damaged("a slot, which may be that of the last flush, and its note cannot be read"));
         }
         let is_new = bytes.len() >= NOTE_AT && bytes.iter().all(|byte| *byte == b' ');
         if !saved.is_empty() || is_new {
@@ -155,6 +166,12 @@ impl RootFile {
         if let Err(error) = file.write_all_at(&page(&self.confirmed.to_string()), NOTE_AT as u64) {
             tracing::warn!(path = %self.path.display(), %error, "cannot note the last flush of the mutable files");
         }
+    }
+
+    /// Writes the note that another task may not have written yet. Later ones are not written.
+    pub(crate) fn close(&mut self) {
+        self.note();
+        self.file = None;
     }
 
     fn try_write(&mut self, root: &Cid, storing: &[Cid], confirmed: Option<&Cid>) -> io::Result<()> {
@@ -213,6 +230,16 @@ fn page(fields: &str) -> [u8; SLOT_BYTES] {
     let mut page = [b' '; SLOT_BYTES];
     page[..line.len()].copy_from_slice(line.as_bytes());
     page
+}
+
+/// Whether a page was never written.
+fn is_blank(page: &[u8]) -> bool {
+    page.iter().all(|byte| *byte == b' ')
+}
+
+/// Whether slots and notes have such bytes.
+fn is_text(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b' ' | b'\n')
 }
 
 /// Returns the text of a page, if its checksum is right.
@@ -347,5 +374,42 @@ mod tests {
         assert_eq!(roots(dir.path()), [root(1)]);
         fs::write(&path, "nothing").unwrap();
         assert!(RootFile::new(dir.path()).read().unwrap_err().to_string().contains("is damaged"));
+    }
+
+    #[test]
+    fn no_earlier_root_is_read_if_the_latest_is_cut_off_or_zeros() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        let mut file = RootFile::new(dir.path());
+        for flush in 1..=3 {
+            file.write(&root(flush), &[], None).unwrap();
+            file.confirm();
+            file.note();
+        }
+        let whole = fs::read(&path).unwrap();
+        assert_eq!(roots(dir.path()), [root(3), root(2)]);
+        let read = |content: &[u8]| {
+            fs::write(&path, content).unwrap();
+            RootFile::new(dir.path()).read().map(|saved| saved[0].root)
+        };
+        for bytes in [100, SLOT_BYTES, SLOT_BYTES + 4, NOTE_AT - 1] {
+            assert!(read(&whole[..bytes]).unwrap_err().to_string().contains("is damaged"), "{bytes}");
+        }
+        assert_eq!(read(&whole[..NOTE_AT]).unwrap(), root(3));
+        let zeroed = |range: std::ops::Range<usize>| {
+            let mut content = whole.clone();
+            content[range].fill(0);
+            read(&content)
+        };
+        for damaged in [SLOT_BYTES..NOTE_AT, SLOT_BYTES..3 * SLOT_BYTES, 0..NOTE_AT, 0..3 * SLOT_BYTES] {
+            assert!(zeroed(damaged.clone()).unwrap_err().to_string().contains("is damaged"), "{damaged:?}");
+        }
+        // The latest root is there.
+        for harmless in [0..SLOT_BYTES, NOTE_AT..3 * SLOT_BYTES] {
+            assert_eq!(zeroed(harmless.clone()).unwrap(), root(3), "{harmless:?}");
+        }
+        let mut without_note = whole[..NOTE_AT].to_vec();
+        without_note[SLOT_BYTES..].fill(0);
+        assert!(read(&without_note).unwrap_err().to_string().contains("is damaged"));
     }
 }

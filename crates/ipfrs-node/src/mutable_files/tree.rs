@@ -1,6 +1,7 @@
 //! The tree: walks along paths, and updates of the directories above a changed node.
 
 use std::fmt;
+use std::sync::Arc;
 
 use ipfrs_core::{Error, Result};
 use ipfrs_unixfs::{CidFormat, DirectoryEdit, NewLink, Staging};
@@ -12,8 +13,9 @@ use crate::LinkName;
 /// Number of cached nodes above which the cache is cleared.
 const MAX_CACHED_NODES: usize = 16 * 1024;
 
-/// The tree.
-#[derive(Debug)]
+/// The tree. Clones share what is below the root. Changes of either copy the directories on their way, which still
+/// share their entries, unless one changes, and most of their cached nodes.
+#[derive(Debug, Clone)]
 pub(super) struct Tree {
     root: Directory,
     /// Root of the last flush.
@@ -57,21 +59,26 @@ impl Tree {
     /// Counts an operation.
     ///
     /// # Errors
-    /// If too many operations were not flushed. They use memory.
+    /// As [`Self::check_count`].
     pub(super) fn count(&mut self, flushes: bool) -> Result<()> {
-        if flushes {
-            self.unflushed = 0;
-            return Ok(());
-        }
+        self.check_count(flushes)?;
+        self.unflushed = if flushes { 0 } else { self.unflushed + 1 };
+        Ok(())
+    }
+
+    /// Checks that [`Self::count`] can succeed.
+    ///
+    /// # Errors
+    /// If too many operations were not flushed. They use memory.
+    pub(super) fn check_count(&self, flushes: bool) -> Result<()> {
         let max = self.max_unflushed;
-        if max > 0 && self.unflushed >= max {
+        if !flushes && max > 0 && self.unflushed >= max {
             return Err(Error::invalid(format!(
                 "reached limit of {max} unflushed MFS operations. To resolve: 1) run 'ipfs files flush' to persist \
                  changes, 2) use --flush=true (default), or 3) increase Internal.MFSNoFlushLimit in config \
                  (mutable_files.max_unflushed)"
             )));
         }
-        self.unflushed += 1;
         Ok(())
     }
 
@@ -84,7 +91,7 @@ impl Tree {
         for (at, name) in names.iter().enumerate() {
             match directory.child(staging, name).await? {
                 None => return Err(does_not_exist()),
-                Some(Cached::Directory(child)) => directory = child,
+                Some(Cached::Directory(child)) => directory = Arc::make_mut(child),
                 Some(Cached::File(file)) if at + 1 == names.len() => return Ok(Target::File(file)),
                 Some(Cached::File(_)) => {
                     let path = joined(&names[..at + 2]);
@@ -140,7 +147,7 @@ impl Tree {
         for name in names {
             directory = match directory.child(staging, name).await?.is_some() {
                 true => match directory.child(staging, name).await? {
-                    Some(Cached::Directory(child)) => child,
+                    Some(Cached::Directory(child)) => Arc::make_mut(child),
                     Some(Cached::File(_)) | None => return Err(Error::internal("a directory is a file")),
                 },
                 false => directory.add_directory(staging, name, DirectoryEdit::empty(format, sharding)).await?,
@@ -155,7 +162,7 @@ impl Tree {
         for (at, name) in names.iter().enumerate() {
             match directory.child(staging, name).await? {
                 None => return Ok(()),
-                Some(Cached::Directory(child)) => directory = child,
+                Some(Cached::Directory(child)) => directory = Arc::make_mut(child),
                 Some(Cached::File(_)) if at + 1 == names.len() => return Err(Error::invalid("file already exists")),
                 Some(Cached::File(_)) => {
                     return Err(Error::invalid(format!("{} was not a directory", joined(&names[..at]))));

@@ -84,7 +84,8 @@ impl Node {
         }
         let (link, blocks) = edit.finish().await?;
         let mut open = self.open_tree().await?;
-        let (tree, staging) = open.parts()?;
+        let (tree, staging) = open.change()?;
+        tree.count(options.flush)?;
         blocks.into_iter().for_each(|block| staging.insert(block));
         let (above, name) = names.split_at(names.len().saturating_sub(1));
         if let Some(empty) = empty {
@@ -137,7 +138,7 @@ impl Node {
         if found.is_none() {
             check_parent(tree, staging, path, options.parents).await?;
         }
-        tree.count(options.flush)?;
+        tree.check_count(options.flush)?;
         Ok(found)
     }
 }
