@@ -7,12 +7,14 @@ mod journal;
 mod name;
 mod tree_object;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 pub use self::config::IngestConfig;
 use self::file_object::FileObject;
@@ -33,29 +35,77 @@ pub enum IngestStore {
     Ipfs,
 }
 
+type Key = (IngestStore, IngestName);
+
 /// State of ingestion: objects that are being written, and the directory of files.
 #[derive(Debug)]
 pub(crate) struct Ingestion {
-    open: Arc<Mutex<HashSet<(IngestStore, IngestName)>>>,
+    open: Arc<OpenObjects>,
     files: FilesDirectory,
+}
+
+/// Objects that are being written, and those that are being removed because nothing of them was acknowledged.
+#[derive(Debug, Default)]
+struct OpenObjects {
+    states: Mutex<HashMap<Key, OpenState>>,
+    /// Notified when an object is no longer open.
+    closed: Notify,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OpenState {
+    Written,
+    Removed,
 }
 
 impl Ingestion {
     pub(crate) fn new(repo: &std::path::Path, config: &IngestConfig) -> Self {
         Self { open: Arc::default(), files: FilesDirectory::new(repo.join(DIRECTORY), config.max_files_bytes) }
     }
+
+    /// Marks an object as being written. If it is being removed, this waits for the end of that.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if another client is writing it.
+    async fn mark(&self, key: Key) -> Result<Arc<OpenMark>> {
+        loop {
+            let closed = self.open.closed.notified();
+            match self.open.states.lock().entry(key.clone()) {
+                Entry::Vacant(entry) => {
+                    entry.insert(OpenState::Written);
+                    return Ok(Arc::new(OpenMark { open: Arc::clone(&self.open), key }));
+                }
+                Entry::Occupied(entry) if *entry.get() == OpenState::Written => {
+                    let name = &key.1;
+                    let text =
+                        format!("another client is writing the object {name}: choose another name, or try again later");
+                    return Err(Error::new(ErrorKind::Conflict, text));
+                }
+                Entry::Occupied(_) => {}
+            }
+            closed.await;
+        }
+    }
 }
 
-/// Marks an object as being written. Dropping it ends that.
+/// Marks an object as open. Dropping it ends that.
 #[derive(Debug)]
 struct OpenMark {
-    open: Arc<Mutex<HashSet<(IngestStore, IngestName)>>>,
-    key: (IngestStore, IngestName),
+    open: Arc<OpenObjects>,
+    key: Key,
+}
+
+impl OpenMark {
+    /// Notes that the object is not written any more, but removed.
+    fn begin_removal(&self) {
+        self.open.states.lock().insert(self.key.clone(), OpenState::Removed);
+    }
 }
 
 impl Drop for OpenMark {
     fn drop(&mut self) {
-        self.open.lock().remove(&self.key);
+        self.open.states.lock().remove(&self.key);
+        self.open.closed.notify_waiters();
     }
 }
 
@@ -66,7 +116,7 @@ pub struct IngestObject {
     /// Bytes of the object, committed or not.
     bytes: u64,
     max_bytes: u64,
-    _mark: OpenMark,
+    _mark: Arc<OpenMark>,
 }
 
 #[derive(Debug)]
@@ -84,15 +134,10 @@ impl Node {
     pub async fn ingest(&self, store: IngestStore, name: IngestName, append: bool) -> Result<IngestObject> {
         self.check_writable()?;
         let ingestion = &self.inner.ingestion;
-        let key = (store, name.clone());
-        if !ingestion.open.lock().insert(key.clone()) {
-            let text = format!("another client is writing the object {name}: choose another name, or try again later");
-            return Err(Error::new(ErrorKind::Conflict, text));
-        }
-        let mark = OpenMark { open: ingestion.open.clone(), key };
+        let mark = ingestion.mark((store, name.clone())).await?;
         let (object, bytes) = match store {
             IngestStore::FileSystem => {
-                let (file, bytes) = FileObject::open(&ingestion.files, &name, append).await?;
+                let (file, bytes) = FileObject::open(&ingestion.files, &name, append, &mark).await?;
                 (Object::File(file), bytes)
             }
             IngestStore::Ipfs => {

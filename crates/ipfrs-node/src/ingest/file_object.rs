@@ -3,15 +3,16 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 
 use super::files_directory::FilesDirectory;
-use super::{IngestName, exists};
+use super::{IngestName, OpenMark, exists};
 use crate::off_workers;
 
 /// Free bytes that stay on the disk, so that gc and deletions can run.
@@ -27,12 +28,18 @@ pub(super) struct FileObject {
     file: Arc<Mutex<File>>,
     /// Whether the file was created here and has had no commit.
     is_draft: bool,
+    mark: Arc<OpenMark>,
 }
 
 impl FileObject {
     /// Opens the file. Returns its length too.
-    pub(super) async fn open(directory: &FilesDirectory, name: &IngestName, append: bool) -> Result<(Self, u64)> {
-        let (directory, name) = (directory.clone(), name.clone());
+    pub(super) async fn open(
+        directory: &FilesDirectory,
+        name: &IngestName,
+        append: bool,
+        mark: &Arc<OpenMark>,
+    ) -> Result<(Self, u64)> {
+        let (directory, name, mark) = (directory.clone(), name.clone(), Arc::clone(mark));
         off_workers(move || {
             directory.create()?;
             directory.reserve(0)?;
@@ -54,7 +61,7 @@ impl FileObject {
                 return Err(Error::new(ErrorKind::Conflict, format!("{} is not a file", path.display())));
             }
             let (length, file) = (metadata.len(), Arc::new(Mutex::new(file)));
-            Ok((Self { directory, path: Arc::new(path), file, is_draft: !append }, length))
+            Ok((Self { directory, path: Arc::new(path), file, is_draft: !append, mark }, length))
         })
         .await
     }
@@ -98,17 +105,30 @@ impl FileObject {
 }
 
 impl Drop for FileObject {
-    /// Removes an object of which nothing was acknowledged, so that it does not keep its name from the next attempt. That
-    /// is why it happens at once, although it waits for the disk.
+    /// Removes an object of which nothing was acknowledged, so that it does not keep its name from the next attempt,
+    /// which waits for that.
     fn drop(&mut self) {
         if !self.is_draft {
             return;
         }
-        let Ok(metadata) = self.file.lock().metadata() else { return };
-        let is_there = || fs::symlink_metadata(&*self.path).is_ok_and(|found| found.ino() == metadata.ino());
-        if metadata.len() == 0 && is_there() {
-            let _ = fs::remove_file(&*self.path);
+        self.mark.begin_removal();
+        let (path, file, mark) = (Arc::clone(&self.path), Arc::clone(&self.file), Arc::clone(&self.mark));
+        let remove = move || {
+            let _mark = mark;
+            remove_if_empty(&path, &file.lock());
+        };
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+            Err(_) => remove(),
         }
+    }
+}
+
+fn remove_if_empty(path: &Path, file: &File) {
+    let Ok(metadata) = file.metadata() else { return };
+    let is_there = || fs::symlink_metadata(path).is_ok_and(|found| found.ino() == metadata.ino());
+    if metadata.len() == 0 && is_there() {
+        let _ = fs::remove_file(path);
     }
 }
 
@@ -137,4 +157,33 @@ fn write_all(file: &mut File, messages: &[Bytes]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+    use crate::IngestConfig;
+    use crate::ingest::{IngestStore, Ingestion};
+
+    #[tokio::test]
+    async fn draft_that_is_being_written_is_removed_without_delaying_its_task() {
+        let repo = tempfile::tempdir().unwrap();
+        let ingestion = Ingestion::new(repo.path(), &IngestConfig::default());
+        let name: IngestName = "draft".parse().unwrap();
+        let key = (IngestStore::FileSystem, name.clone());
+        let mark = ingestion.mark(key.clone()).await.unwrap();
+        let (draft, _) = FileObject::open(&ingestion.files, &name, false, &mark).await.unwrap();
+        drop(mark);
+        assert_eq!(ingestion.mark(key.clone()).await.unwrap_err().kind(), ErrorKind::Conflict);
+        let file = Arc::clone(&draft.file);
+        let written = file.lock();
+        drop(draft);
+        let mut next = std::pin::pin!(ingestion.mark(key));
+        assert!(next.as_mut().now_or_never().is_none(), "the name is taken until the file is removed");
+        drop(written);
+        let mark = next.await.unwrap();
+        FileObject::open(&ingestion.files, &name, false, &mark).await.unwrap();
+    }
 }

@@ -33,6 +33,15 @@ pub(super) struct Journal {
     position: usize,
 }
 
+/// Content of a journal.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Bytes that the object lacks.
+    pub(super) leftover: Option<Leftover>,
+    /// Whether records with more of them follow one that cannot be read. A crash tears only the last record.
+    pub(super) is_damaged: bool,
+}
+
 /// Bytes that were read from a journal.
 #[derive(Debug)]
 pub(super) struct Leftover {
@@ -94,30 +103,54 @@ impl Journal {
 }
 
 /// Reads what a journal has beyond the first `size` bytes of its object.
-pub(super) fn read(path: &Path, size: u64) -> io::Result<Option<Leftover>> {
+pub(super) fn read(path: &Path, size: u64) -> io::Result<Found> {
     let mut content = Vec::new();
     File::open(path)?.take(JOURNAL_BYTES as u64).read_to_end(&mut content)?;
-    let (mut rest, mut end, mut bytes) = (content.as_slice(), None, BytesMut::new());
-    while let Some((offset, record)) = record(&mut rest) {
+    let (mut position, mut end, mut bytes) = (0, None, BytesMut::new());
+    while let Some((offset, record)) = record(&content, position) {
         if *end.get_or_insert(offset) != offset {
             break;
         }
+        position += HEAD_BYTES + record.len();
         end = Some(offset + record.len() as u64);
         // The tree may have a part of the records.
         let known = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(record.len());
         bytes.extend_from_slice(&record[known..]);
     }
-    let Some(end) = end.filter(|_| !bytes.is_empty()) else { return Ok(None) };
-    Ok(Some(Leftover { offset: end - bytes.len() as u64, bytes: bytes.freeze() }))
+    let is_damaged = has_later_record(&content, position, end.unwrap_or(size), size);
+    let leftover = end.filter(|_| !bytes.is_empty());
+    let leftover = leftover.map(|end| Leftover { offset: end - bytes.len() as u64, bytes: bytes.freeze() });
+    Ok(Found { leftover, is_damaged })
 }
 
-fn record<'a>(rest: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
-    let (head, after) = rest.split_first_chunk::<HEAD_BYTES>()?;
-    let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let offset = u64::from(number(8)) | u64::from(number(12)) << 32;
-    let bytes = after.get(..number(0) as usize)?;
-    *rest = &after[bytes.len()..];
-    (!bytes.is_empty() && number(4) == checksum(offset, bytes)).then_some((offset, bytes))
+/// Whether a record that the object lacks follows the one at `position`, whose bytes would begin at offset `end`.
+/// Records of earlier rounds are in the object.
+fn has_later_record(content: &[u8], position: usize, end: u64, size: u64) -> bool {
+    (position..content.len()).any(|later| {
+        let Some(head) = content[later..].first_chunk::<HEAD_BYTES>() else { return false };
+        // Between the two positions are the bytes between the two offsets, and the heads of their records.
+        let (bytes, distance) = (offset_in(head).saturating_sub(end), (later - position) as u64);
+        if bytes == 0 || bytes >= distance || !(distance - bytes).is_multiple_of(HEAD_BYTES as u64) {
+            return false;
+        }
+        record(content, later).is_some_and(|(offset, record)| offset.saturating_add(record.len() as u64) > size)
+    })
+}
+
+/// Returns the record at a position, with the offset of its bytes in the object, if its checksum is right.
+fn record(content: &[u8], position: usize) -> Option<(u64, &[u8])> {
+    let (head, after) = content.get(position..)?.split_first_chunk::<HEAD_BYTES>()?;
+    let offset = offset_in(head);
+    let bytes = after.get(..number_in(head, 0) as usize)?;
+    (!bytes.is_empty() && number_in(head, 4) == checksum(offset, bytes)).then_some((offset, bytes))
+}
+
+fn offset_in(head: &[u8; HEAD_BYTES]) -> u64 {
+    u64::from(number_in(head, 8)) | u64::from(number_in(head, 12)) << 32
+}
+
+fn number_in(head: &[u8; HEAD_BYTES], at: usize) -> u32 {
+    u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
 }
 
 fn checksum(offset: u64, bytes: &[u8]) -> u32 {
@@ -146,7 +179,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         let mut journal = Journal::create(path.clone()).await.unwrap();
-        let leftover = |size| read(&path, size).unwrap().map(|left| (left.offset, left.bytes.to_vec()));
+        let leftover = |size| read(&path, size).unwrap().leftover.map(|left| (left.offset, left.bytes.to_vec()));
         assert_eq!(leftover(0), None);
         journal.append(0, b"one").await.unwrap();
         journal.append(3, b"three").await.unwrap();
@@ -160,5 +193,31 @@ mod tests {
         let torn = OpenOptions::new().write(true).open(&path).unwrap();
         torn.write_all_at(b"X", (2 * HEAD_BYTES + 3) as u64).unwrap();
         assert_eq!(leftover(8), Some((8, b"new".to_vec())));
+        assert!(!read(&path, 8).unwrap().is_damaged);
+    }
+
+    #[tokio::test]
+    async fn journal_is_damaged_if_lacking_records_follow_an_unreadable_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let mut journal = Journal::create(path.clone()).await.unwrap();
+        for offset in (0..40).step_by(4) {
+            journal.append(offset, b"data").await.unwrap();
+        }
+        journal.reset();
+        for offset in (40..52).step_by(4) {
+            journal.append(offset, b"data").await.unwrap();
+        }
+        let whole = fs::read(&path).unwrap();
+        // A byte of the length, the checksum, the offset, or the data of a record.
+        for (record, byte) in (0..3).flat_map(|record| [0, 4, 8, 17].map(|byte| (record, byte))) {
+            let mut content = whole.clone();
+            content[record * (HEAD_BYTES + 4) + byte] ^= 0x10;
+            fs::write(&path, content).unwrap();
+            let found = read(&path, 40).unwrap();
+            assert_eq!(found.is_damaged, record < 2, "{record}, {byte}");
+            assert_eq!(found.leftover.map_or(0, |left| left.bytes.len()), record * 4, "{record}, {byte}");
+            assert!(!read(&path, 52).unwrap().is_damaged, "the object has everything");
+        }
     }
 }

@@ -16,9 +16,12 @@ use crate::Node;
 use crate::durable_directory::DurableDirectory;
 use crate::gc::Lease;
 use crate::mutable_files::{AppendedFile, MutablePath, now};
+use crate::private_file::sync_parent;
 
 /// Directory of the journals, below the repo.
 pub(super) const JOURNALS: &str = "ingest-journals";
+/// Text in the name of a damaged journal after that of its object, which has no `~`.
+const DAMAGED: &str = "~damaged";
 /// Size of the leaves of a file, in bytes.
 const LEAF_BYTES: u64 = 256 * 1024;
 /// Size in bytes below which the last leaf is written again with the next bytes. Without this, many small commits would
@@ -198,23 +201,57 @@ async fn open_edit(node: &Node, file: &AppendedFile) -> Result<FileEdit> {
     FileEdit::open(source, sink, file.cid(), Some(true), Chunker::Size(LEAF_BYTES as usize), now()).await
 }
 
+/// Renames a damaged journal durably. Earlier damaged journals of its object stay.
+fn keep_damaged(path: &Path, name: &IngestName) -> io::Result<()> {
+    let mut kept = path.with_file_name(format!("{name}{DAMAGED}"));
+    let mut number = 1;
+    while kept.try_exists()? {
+        number += 1;
+        kept = path.with_file_name(format!("{name}{DAMAGED}-{number}"));
+    }
+    tracing::error!(
+        object = %name, journal = %kept.display(),
+        "the journal of the object is damaged: acknowledged bytes are lost, and the journal is kept"
+    );
+    fs::rename(path, &kept)?;
+    sync_parent(&kept)
+}
+
 impl Node {
     /// Moves what is left in journals into the tree, after a process that ended without doing so.
     pub(crate) async fn recover_ingested(&self) -> Result<()> {
-        let directory = self.repo().join(JOURNALS);
-        let listed = in_background(&directory, "list", |directory| match fs::read_dir(directory) {
-            Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(e) => Err(e),
-        });
-        for path in listed.await? {
-            let name = path.file_name().and_then(|name| name.to_str()?.parse::<IngestName>().ok());
-            let Some(name) = name else { continue };
-            if let Err(error) = self.recover_journal(&path, &name).await {
+        for file in self.listed_journals().await? {
+            let Ok(name) = file.parse::<IngestName>() else { continue };
+            if let Err(error) = self.recover_journal(&self.repo().join(JOURNALS).join(file), &name).await {
                 tracing::warn!(object = %name, %error, "a journal cannot be moved into its object, so it is kept");
             }
         }
         Ok(())
+    }
+
+    /// Returns the names of the files in the directory of the journals.
+    async fn listed_journals(&self) -> Result<Vec<String>> {
+        let directory = self.repo().join(JOURNALS);
+        let listed = in_background(&directory, "list", |directory| match fs::read_dir(directory) {
+            Ok(entries) => entries.map(|entry| entry.map(|entry| entry.file_name().into_string().ok())).collect(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(e),
+        });
+        Ok(listed.await?.into_iter().flatten().collect())
+    }
+
+    /// Returns for each damaged journal that bytes of its object were lost, with the remedy, until the operator removes
+    /// the file.
+    pub(crate) async fn damaged_journals(&self) -> Result<Vec<String>> {
+        let listed = self.listed_journals().await?.into_iter();
+        let lost = listed.filter_map(|file| {
+            let (object, _) = file.split_once(DAMAGED)?;
+            Some(format!(
+                "acknowledged bytes of /{DIRECTORY}/{object} are lost, because its journal was damaged: send what the \
+                 object lacks again, then remove {JOURNALS}/{file} in the repo"
+            ))
+        });
+        Ok(lost.collect())
     }
 
     /// Moves what is left in a journal, if there is one, into the tree.
@@ -236,7 +273,8 @@ impl Node {
             }
             Err(error) => return Err(error),
         };
-        match in_background(path, "read", move |path| journal::read(path, size)).await? {
+        let found = in_background(path, "read", move |path| journal::read(path, size)).await?;
+        match found.leftover {
             Some(leftover) if leftover.offset == size => {
                 let _lease = self.appended_lease();
                 let file = self.open_appended(&object, true).await?.ok_or_else(|| exists(name))?;
@@ -252,6 +290,10 @@ impl Node {
             ),
             None => {}
         }
+        if found.is_damaged {
+            let name = name.clone();
+            return in_background(path, "rename", move |path| keep_damaged(path, &name)).await;
+        }
         in_background(path, "remove", |path| fs::remove_file(path)).await
     }
 }
@@ -262,6 +304,7 @@ mod tests {
 
     use bytes::Bytes;
 
+    use super::Journal;
     use crate::Node;
     use crate::ingest::{IngestName, IngestObject, IngestStore};
 
@@ -314,5 +357,48 @@ mod tests {
         let node = Node::open_default(dir.path()).await.unwrap();
         let object = node.ingest(IngestStore::Ipfs, name, true).await.unwrap();
         assert_eq!(object.bytes(), 12);
+    }
+
+    #[tokio::test]
+    async fn damaged_journal_is_kept_and_reported_until_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let name: IngestName = "a".parse().unwrap();
+        let node = Node::open_default(dir.path()).await.unwrap();
+        drop(node.ingest(IngestStore::Ipfs, name.clone(), false).await.unwrap());
+        node.close().await.unwrap();
+        drop(node);
+        let journals = dir.path().join(super::JOURNALS);
+        let mut journal = Journal::create(journals.join("a")).await.unwrap();
+        for (offset, message) in [(0, "one"), (3, "two"), (6, "three")] {
+            journal.append(offset, message.as_bytes()).await.unwrap();
+        }
+        let mut damaged = fs::read(journals.join("a")).unwrap();
+        // The second record follows a head of 16 bytes and the first bytes.
+        damaged[16 + 3 + 16] ^= 1;
+        fs::write(journals.join("a"), &damaged).unwrap();
+        for _ in 0..2 {
+            let node = Node::open_default(dir.path()).await.unwrap();
+            let problems = node.problems().await.unwrap();
+            let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+            assert!(problem.contains("/ingest/a") && problem.contains("remove ingest-journals/a~damaged"), "{problem}");
+            assert_eq!(fs::read(journals.join("a~damaged")).unwrap(), damaged);
+            let object = node.ingest(IngestStore::Ipfs, name.clone(), true).await.unwrap();
+            assert_eq!(object.bytes(), 3);
+            object.finish().await.unwrap();
+            node.close().await.unwrap();
+        }
+        // Another damaged journal of the object does not replace the first.
+        let mut second = damaged.clone();
+        second[16 + 3 + 17] ^= 1;
+        fs::write(journals.join("a"), &second).unwrap();
+        let node = Node::open_default(dir.path()).await.unwrap();
+        let problems = node.problems().await.unwrap();
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(problems.iter().all(|problem| problem.contains("bytes of /ingest/a are lost")), "{problems:?}");
+        for (file, content) in [("a~damaged", damaged), ("a~damaged-2", second)] {
+            assert_eq!(fs::read(journals.join(file)).unwrap(), content);
+            fs::remove_file(journals.join(file)).unwrap();
+        }
+        assert_eq!(node.problems().await.unwrap(), Vec::<String>::new());
     }
 }
