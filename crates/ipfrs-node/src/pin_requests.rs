@@ -9,7 +9,7 @@ mod queue;
 mod record;
 mod work;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -23,7 +23,7 @@ pub use self::filter::{NameMatch, PinRequestFilter};
 use self::queue::Queue;
 use self::record::{Directory, MadePin, Record};
 use crate::operations::random_id;
-use crate::{Node, check_pin_name};
+use crate::{Node, check_pin_name, off_workers, to_the_end};
 
 /// Largest number of origins, as in the specification, and the longest one, in bytes.
 pub(crate) const MAX_ORIGINS: usize = 20;
@@ -40,6 +40,8 @@ const MAX_ID_BYTES: usize = 64;
 #[derive(Debug)]
 pub(crate) struct PinRequests {
     directory: Directory,
+    /// Files that were no requests when the node was opened.
+    damaged: Vec<PathBuf>,
     queue: Arc<parking_lot::Mutex<Queue>>,
     /// Held while a change is written.
     changing: Arc<Mutex<()>>,
@@ -54,10 +56,11 @@ impl PinRequests {
     /// Reads the requests. Blocks on the disk.
     pub(crate) fn open(repo: &Path) -> Result<Self> {
         let directory = Directory::new(repo);
-        let queue = Queue::of(directory.read()?);
+        let (records, damaged) = directory.read()?;
         Ok(Self {
             directory,
-            queue: Arc::new(queue.into()),
+            damaged,
+            queue: Arc::new(Queue::of(records).into()),
             changing: Arc::default(),
             changed: Arc::default(),
             removed: watch::Sender::default(),
@@ -83,6 +86,22 @@ impl PinRequests {
 }
 
 impl Node {
+    /// Returns which files were no requests when the node was opened, and are still there, with the remedy.
+    pub(crate) async fn damaged_pin_requests(&self) -> Result<Vec<String>> {
+        let damaged = self.inner.pin_requests.damaged.clone();
+        if damaged.is_empty() {
+            return Ok(Vec::new());
+        }
+        let problem = |path: &PathBuf| {
+            format!(
+                "pin-requests/{} is no pin request: restore it from a backup and restart, or remove it and request the \
+                 pin again",
+                path.file_name().unwrap_or_default().display()
+            )
+        };
+        off_workers(move || Ok(damaged.iter().filter(|path| path.exists()).map(problem).collect())).await
+    }
+
     /// Adds a request of `owner` durably: the requests of other owners are separate. With `replaced`, it takes the
     /// place of that request, whose content stays pinned until the new one is pinned or has failed.
     ///
@@ -123,13 +142,20 @@ impl Node {
             direct: None,
             replaces: old.iter().flat_map(Record::left_behind).collect(),
         };
-        // Completed even if the client leaves.
-        let added = tokio::spawn(async move {
+        to_the_end(async move {
             let _changing = changing;
             let requests = node.pin_requests()?;
-            requests.directory.write(&record).await?;
-            if let Some(old) = &old {
-                requests.directory.remove(&old.id).await?;
+            let mut written = requests.directory.write(&record).await;
+            if let Some(old) = old.as_ref().filter(|_| written.is_ok()) {
+                written = requests.directory.remove(&old.id).await;
+            }
+            if let Err(error) = written {
+                // The client does not know the request, so a restart must not find it, but the replaced one.
+                let _ = requests.directory.remove(&record.id).await;
+                if let Some(old) = &old {
+                    let _ = requests.directory.write(old).await;
+                }
+                return Err(error);
             }
             let status = node.status_of(&record);
             {
@@ -140,8 +166,8 @@ impl Node {
             requests.changed.notify_one();
             requests.removed.send_replace(());
             Ok(status)
-        });
-        added.await.unwrap_or_else(|e| Err(Error::internal("a task that requests a pin failed").with_source(e)))
+        })
+        .await
     }
 
     /// Returns a request of `owner`.
@@ -177,34 +203,41 @@ impl Node {
         let changing = Arc::clone(&requests.changing).lock_owned().await;
         let record = requests.queue.lock().find(owner, id)?.clone();
         let node = self.clone();
-        let removed = tokio::spawn(async move {
+        to_the_end(async move {
             let _changing = changing;
             let requests = node.pin_requests()?;
-            // A task that pins for this request ends when it finds that it is gone.
+            node.discard(&record).await?;
+            // A task that pins for this request ends when it finds that it is gone. Until then, it changes nothing.
             requests.queue.lock().remove(record.created);
             requests.removed.send_replace(());
-            let outcome = node.discard(&record).await;
-            if outcome.is_err() {
-                requests.queue.lock().insert(record);
-            }
-            outcome
-        });
-        removed.await.unwrap_or_else(|e| Err(Error::internal("a task that removes a pin failed").with_source(e)))
+            Ok(())
+        })
+        .await
     }
 
-    /// Removes the file of a request that is no longer in the queue, and its pins that no other request needs.
+    /// Removes the file of a request, and its pins that no other request needs.
     async fn discard(&self, record: &Record) -> Result<()> {
         for pin in record.left_behind() {
-            self.release(&pin).await?;
+            self.release(record, &pin).await?;
         }
-        self.pin_requests()?.directory.remove(&record.id).await
+        let requests = self.pin_requests()?;
+        let removed = requests.directory.remove(&record.id).await;
+        if removed.is_err() && record.made_pin {
+            // The request stays, and its pin is gone, so it is pinned again.
+            let status = PinState::Queued;
+            let again = Record { status, made_pin: false, direct: None, replaces: Vec::new(), ..record.clone() };
+            if requests.queue.lock().update(again) {
+                requests.changed.notify_one();
+            }
+        }
+        removed
     }
 
-    /// Removes a pin that a request made, or leaves it to another request for the same content. A direct pin that was
-    /// there before is there again.
-    async fn release(&self, pin: &MadePin) -> Result<()> {
+    /// Removes a pin that `record` leaves behind, or leaves it to another request for the same content. A direct pin
+    /// that was there before is there again.
+    async fn release(&self, record: &Record, pin: &MadePin) -> Result<()> {
         let requests = self.pin_requests()?;
-        let heir = requests.queue.lock().hand_over(pin);
+        let heir = requests.queue.lock().hand_over(record, pin);
         if let Some(heir) = heir {
             return requests.directory.write(&heir).await;
         }

@@ -90,10 +90,10 @@ impl Queue {
         self.by_time.insert(record.created, record);
     }
 
-    /// Leaves the pin of some content to another request for it, which then removes the pin when it is removed. Returns
-    /// that request, if there is one. Its state does not change: it may be in work.
-    pub(super) fn hand_over(&mut self, pin: &MadePin) -> Option<Record> {
-        let mut others = self.by_time.values_mut();
+    /// Leaves a pin of `from` to another request for its content, which then removes the pin when it is removed.
+    /// Returns that request, if there is one. Its state does not change: it may be in work.
+    pub(super) fn hand_over(&mut self, from: &Record, pin: &MadePin) -> Option<Record> {
+        let mut others = self.by_time.values_mut().filter(|record| record.id != from.id);
         let heir = others.find(|record| as_v1(&record.cid) == as_v1(&pin.cid) && record.status != PinState::Failed)?;
         heir.made_pin = true;
         heir.direct = heir.direct.take().or_else(|| pin.direct.clone());
@@ -309,11 +309,15 @@ mod tests {
         let mut queue = Queue::of(vec![record("a", 0)]);
         let started = queue.start_next(PLACES, Instant::now()).unwrap();
         let pin = MadePin { cid: started.cid, direct: Some("before".to_owned()) };
-        let heir = queue.hand_over(&pin).unwrap();
-        assert_eq!(heir.direct.as_deref(), Some("before"));
+        let removed = record("a", 1);
+        queue.insert(removed.clone());
+        let heir = queue.hand_over(&removed, &pin).unwrap();
+        assert_eq!((heir.id.as_str(), heir.direct.as_deref()), ("a-0", Some("before")));
         assert!(heir.made_pin && heir.status == PinState::Pinning);
+        queue.remove(1).unwrap();
         assert!(queue.start_next(PLACES, Instant::now()).is_none(), "it is not started twice");
+        assert!(queue.hand_over(&heir, &pin).is_none());
         queue.update(Record { status: PinState::Failed, ..heir });
-        assert!(queue.hand_over(&pin).is_none());
+        assert!(queue.hand_over(&removed, &pin).is_none());
     }
 }

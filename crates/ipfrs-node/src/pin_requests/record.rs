@@ -1,11 +1,12 @@
-//! Requests on disk: `<repo>/pin-requests/{id}.json`. Each has one file, which is replaced atomically.
+//! Requests on disk: `<repo>/pin-requests/{id}.json`. Each has one file, which is replaced atomically. Its last field
+//! is a checksum, because damage may leave valid JSON with another content ID or owner.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ipfrs_core::{Cid, Error, Result, as_v1, parse_cid};
+use ipfrs_core::{Base, Cid, Error, Result, as_v1, hash, parse_cid};
 use ipfrs_rpc::types::{PinState, RequestedPin};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,11 @@ use crate::private_file::{Exposed, read_private, sync_parent, write_private};
 /// Name of the directory in the repo.
 const DIRECTORY: &str = "pin-requests";
 const EXTENSION: &str = "json";
+/// Bytes before the checksum, and its length in hexadecimal digits.
+const CHECK: &[u8] = b",\"check\":\"";
+const CHECK_DIGITS: usize = 16;
+/// Bytes after the checksum.
+const END: &[u8] = b"\"}";
 
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,8 +64,7 @@ impl Record {
     /// Takes over the pin of the same content that a replaced request made.
     pub(super) fn inherit(&mut self) {
         let content = as_v1(&self.cid);
-        if let Some(at) = self.replaces.iter().position(|replaced| as_v1(&replaced.cid) == content) {
-            let made = self.replaces.swap_remove(at);
+        for made in self.replaces.extract_if(.., |replaced| as_v1(&replaced.cid) == content) {
             self.made_pin = true;
             self.direct = self.direct.take().or(made.direct);
         }
@@ -126,16 +131,16 @@ impl Directory {
         self.0.path().join(id).with_extension(EXTENSION)
     }
 
-    /// Reads all requests. A file that is no request is skipped with a warning. Blocks on the disk.
-    pub(super) fn read(&self) -> Result<Vec<Record>> {
+    /// Reads all requests. Also returns the files that are no requests. Blocks on the disk.
+    pub(super) fn read(&self) -> Result<(Vec<Record>, Vec<PathBuf>)> {
         let directory = self.0.path();
         let cannot = |e| Error::io(format_args!("cannot list the requests in {}", directory.display()), e);
         let entries = match fs::read_dir(directory) {
             Ok(entries) => entries,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), Vec::new())),
             Err(e) => return Err(cannot(e)),
         };
-        let mut records = Vec::new();
+        let (mut records, mut damaged) = (Vec::new(), Vec::new());
         for entry in entries {
             let path = entry.map_err(cannot)?.path();
             let id = path.file_stem().and_then(|id| id.to_str()).filter(|id| id.len() <= MAX_ID_BYTES);
@@ -146,11 +151,12 @@ impl Directory {
                 Some(Ok(record)) => records.push(record),
                 Some(Err(error)) => {
                     tracing::warn!(file = %path.display(), %error, "a file is no pin request, and is ignored");
+                    damaged.push(path);
                 }
                 None => {}
             }
         }
-        Ok(records)
+        Ok((records, damaged))
     }
 
     /// Writes a request durably.
@@ -166,6 +172,7 @@ impl Directory {
             replaces: record.replaces.iter().map(SavedPin::of).collect(),
         };
         let bytes = serde_json::to_vec(&saved)
+            .map(with_checksum)
             .map_err(|e| Error::internal("a pin request cannot be written as JSON").with_source(e))?;
         let (directory, path) = (Arc::clone(&self.0), self.path(&record.id));
         off_workers(move || {
@@ -191,7 +198,33 @@ impl Directory {
     }
 }
 
+fn checksum(json: &[u8]) -> String {
+    let mut digits = Base::Base16Lower.encode(hash::sha2_256(json).digest());
+    digits.truncate(CHECK_DIGITS);
+    digits
+}
+
+/// Adds the checksum of a JSON object as its last field.
+fn with_checksum(mut json: Vec<u8>) -> Vec<u8> {
+    let check = checksum(&json);
+    json.pop();
+    [&json, CHECK, check.as_bytes(), END].concat()
+}
+
+/// Whether the bytes are those that were written. Earlier versions wrote no checksum.
+fn is_unchanged(bytes: &[u8]) -> bool {
+    let start = bytes.len().saturating_sub(CHECK.len() + CHECK_DIGITS + END.len());
+    let (json, check) = bytes.split_at(start);
+    match check.strip_prefix(CHECK) {
+        Some(check) => check.starts_with(checksum(&[json, b"}"].concat()).as_bytes()),
+        None => true,
+    }
+}
+
 fn parse(id: &str, bytes: &[u8]) -> Result<Record> {
+    if !is_unchanged(bytes) {
+        return Err(Error::corrupt("its checksum does not match"));
+    }
     let Saved { owner, created, status, pin, details, made_pin, direct, replaces } =
         serde_json::from_slice(bytes).map_err(|e| Error::corrupt(format!("it is malformed: {e}")))?;
     // The task that pinned it has ended with the process.
@@ -208,4 +241,21 @@ fn parse(id: &str, bytes: &[u8]) -> Result<Record> {
         direct,
         replaces: replaces.into_iter().map(SavedPin::parse).collect::<Result<_>>()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_with_another_byte_is_damaged() {
+        let cid = "bafkqaaa";
+        let json = format!(r#"{{"owner":"a","created":1,"status":"queued","pin":{{"cid":"{cid}"}},"made_pin":false}}"#);
+        let written = with_checksum(json.clone().into_bytes());
+        assert_eq!(parse("id", &written).unwrap(), parse("id", json.as_bytes()).unwrap());
+        let text = String::from_utf8(written).unwrap();
+        for (from, to) in [("\"a\"", "\"b\""), ("\"created\":1", "\"created\":2"), (",\"made_pin\":false", "")] {
+            assert!(parse("id", text.replacen(from, to, 1).as_bytes()).is_err(), "{from}");
+        }
+    }
 }

@@ -105,7 +105,7 @@ impl Node {
         // Repeated after a crash, because the request is written last.
         let mut finished = Ok(());
         for replaced in &replaced {
-            finished = finished.and(self.release(replaced).await);
+            finished = finished.and(self.release(&record, replaced).await);
         }
         finished = finished.and(requests.directory.write(&record).await);
         requests.queue.lock().update(record);

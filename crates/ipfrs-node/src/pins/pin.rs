@@ -5,16 +5,15 @@ use std::future::Future;
 
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_store::{MAX_PIN_NAME_BYTES, Pin, PinMode, Pins};
-use ipfrs_stream::BlockStoreSource;
+use ipfrs_stream::{BlockStoreSource, Part};
 use ipfrs_unixfs::knows_links;
-use tracing::Instrument;
 
 use super::difference::skip_common;
 use crate::dag::{Leaves, Reachable};
 use crate::events::{EventData, Topic};
 use crate::fetched::Claims;
 use crate::gc::Lease;
-use crate::{ContentPath, Node};
+use crate::{ContentPath, Node, to_the_end};
 
 /// Options of a pin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,14 +123,12 @@ async fn changing(node: &Node, cids: Vec<Cid>, change: impl Future<Output = Resu
 /// Runs `work` to completion under a lease, even if the caller is cancelled.
 async fn under(lease: &Lease, work: impl Future<Output = Result<()>> + Send + 'static) -> Result<()> {
     let lease = lease.clone();
-    let task = async move {
+    to_the_end(async move {
         let outcome = work.await;
         drop(lease);
         outcome
-    };
-    tokio::spawn(task.in_current_span())
-        .await
-        .unwrap_or_else(|e| Err(Error::internal("a task that pins failed").with_source(e)))
+    })
+    .await
 }
 
 impl Node {
@@ -180,16 +177,16 @@ impl Node {
     pub async fn unpin(&self, paths: &[ContentPath], recursive: bool) -> Result<Vec<Cid>> {
         let cids = self.targets_of(paths).await?;
         let (node, removed) = (self.clone(), cids.clone());
-        // Completed even if the caller is cancelled, so that those who watch learn of it.
-        let removal = tokio::spawn(async move {
+        // Subscribers get an event.
+        to_the_end(async move {
             node.unpin_for_request(&removed, recursive).await?;
             #[cfg(feature = "pinning")]
             if let Err(error) = node.note_unpinned(&removed).await {
                 tracing::error!(%error, "a pin request whose pin was removed cannot be written");
             }
             Ok(())
-        });
-        removal.await.unwrap_or_else(|e| Err(Error::internal("a task that unpins failed").with_source(e)))?;
+        })
+        .await?;
         Ok(cids)
     }
 
@@ -251,7 +248,7 @@ impl Node {
             protection.settled().await;
             let sizes = self.inner.store.has_many(roots).await?;
             for (cid, _) in roots.iter().zip(sizes).filter(|(_, size)| size.is_none()) {
-                let found = self.pinned_store(cid).get(cid).await;
+                let found = self.pinned_store(cid, Part::Block).get(cid).await;
                 if found.map_err(|e| Error::new(e.kind(), format!("cannot pin {cid}: {e}")).with_source(e))?.is_none() {
                     return Err(Error::no_block(cid, format!("cannot pin {cid}: its block is not in this store")));
                 }
@@ -278,7 +275,7 @@ impl Node {
             if let Some(replaced) = replaced {
                 skip_common(&self.inner.store, &mut reachable, replaced, root).await?;
             }
-            reachable.start_in(self.pinned_store(root), root);
+            reachable.start_in(self.pinned_store(root, Part::All), root);
             let cannot = |e: Error| Error::new(e.kind(), format!("cannot pin {root}: {e}")).with_source(e);
             while let Some(visits) = reachable.next().await.map_err(cannot)? {
                 claims.add(visits.iter().filter(|visit| visit.found.is_ok()).map(|visit| visit.cid.hash()));
@@ -314,7 +311,7 @@ impl Node {
     pub(crate) async fn target_of(&self, path: &ContentPath) -> Result<Cid> {
         match path.segments() {
             [] => Ok(*path.root()),
-            _ => Ok(path.follow(&BlockStoreSource(self.pinned_store(path.root()))).await?.cid),
+            _ => Ok(path.follow(&BlockStoreSource(self.pinned_path_store(path))).await?.cid),
         }
     }
 }
