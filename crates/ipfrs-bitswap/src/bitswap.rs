@@ -65,6 +65,8 @@ struct Inner {
 /// A peer to which the node stays connected.
 struct SteadyPeer {
     addresses: Vec<Multiaddr>,
+    /// Reason why the last attempt to connect failed.
+    failure: Arc<Mutex<Option<String>>>,
     /// Connects again whenever the connection is lost.
     task: JoinHandle<()>,
 }
@@ -171,8 +173,10 @@ impl Bitswap {
         }
         for (id, addresses) in grouped {
             if id != self.peer_id() {
-                let task = tokio::spawn(stay_connected(self.0.network.clone(), id, addresses.clone()));
-                steady.insert(id, SteadyPeer { addresses, task });
+                let failure = Arc::default();
+                let connecting = stay_connected(self.0.network.clone(), id, addresses.clone(), Arc::clone(&failure));
+                let task = tokio::spawn(connecting);
+                steady.insert(id, SteadyPeer { addresses, failure, task });
             }
         }
         Ok(ids)
@@ -194,6 +198,15 @@ impl Bitswap {
         let steady = self.0.steady.lock();
         let addresses = steady.iter().flat_map(|(id, peer)| peer.addresses.iter().map(move |address| (id, address)));
         addresses.map(|(id, address)| address.clone().with(Protocol::P2p(*id))).collect()
+    }
+
+    /// Returns the peers to which the node should stay connected and is not, each with the reason why the last attempt
+    /// failed, if one has.
+    #[must_use]
+    pub fn unconnected_peers(&self) -> Vec<(PeerId, Option<String>)> {
+        let steady = self.0.steady.lock();
+        let unconnected = steady.iter().filter(|(id, _)| self.context().peers.get(id).is_none());
+        unconnected.map(|(id, peer)| (*id, peer.failure.lock().clone())).collect()
     }
 
     fn context(&self) -> &Context {
@@ -354,8 +367,13 @@ fn info(peer: &Peer) -> Option<PeerInfo> {
     })
 }
 
-/// Stays connected to a peer until the shutdown.
-async fn stay_connected(network: Network, peer: PeerId, addresses: Vec<Multiaddr>) {
+/// Stays connected to a peer until the shutdown. `failure` gets the reason of the last failed attempt.
+async fn stay_connected(
+    network: Network,
+    peer: PeerId,
+    addresses: Vec<Multiaddr>,
+    failure: Arc<Mutex<Option<String>>>,
+) {
     let stop = network.context.stop.clone();
     let connections = async {
         let mut backoff = FIRST_BACKOFF;
@@ -364,6 +382,7 @@ async fn stay_connected(network: Network, peer: PeerId, addresses: Vec<Multiaddr
                 Ok(connected) => {
                     tracing::info!(%peer, "connected to a peer to which this node stays connected");
                     connected.protect();
+                    *failure.lock() = None;
                     let since = Instant::now();
                     connected.closed.cancelled().await;
                     if since.elapsed() >= STABLE {
@@ -373,6 +392,7 @@ async fn stay_connected(network: Network, peer: PeerId, addresses: Vec<Multiaddr
                 Err(error) => {
                     let seconds = backoff.as_secs();
                     tracing::warn!(%peer, ?addresses, "no connection: {error}: next attempt in {seconds} s");
+                    *failure.lock() = Some(error.to_string());
                 }
             }
             tokio::time::sleep(backoff).await;

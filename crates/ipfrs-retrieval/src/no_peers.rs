@@ -75,4 +75,8 @@ impl PeerSession {
     pub(crate) fn attempts(&self) -> Vec<Attempt> {
         match *self {}
     }
+
+    pub(crate) fn unconnected(&self) -> Vec<Attempt> {
+        match *self {}
+    }
 }

@@ -26,6 +26,8 @@ const CHOSEN_ALONE: Duration = Duration::from_secs(2);
 /// Time between two looks for peers whose connections have ended.
 const RECONNECT: Duration = Duration::from_millis(500);
 
+const NO_CONNECTION: &str = "no connection";
+
 /// The running Bitswap node.
 #[derive(Debug, Clone)]
 pub struct Exchange(pub Bitswap);
@@ -43,6 +45,7 @@ impl Exchange {
             session,
             requests,
             asks_others: AtomicBool::new(false),
+            is_needed: AtomicBool::new(false),
             last_delivery: Mutex::default(),
         }))
     }
@@ -62,6 +65,8 @@ struct Inner {
     requests: Arc<Requests>,
     /// Whether the session also asks peers that have connected to this node.
     asks_others: AtomicBool,
+    /// Whether a request needed a block from peers.
+    is_needed: AtomicBool,
     /// Time at which a peer last delivered a block of the session.
     last_delivery: Mutex<Option<Instant>>,
 }
@@ -83,7 +88,8 @@ impl PeerSession {
     /// Fetches a block, with memory to hold until it is stored. Returns `None` if none of the known peers delivers it.
     /// If the connections to them have ended after they have delivered something, it waits for them.
     pub(crate) async fn get(&self, cid: &Cid) -> Option<(Block, MessageMemory)> {
-        let Inner { bitswap, session, last_delivery, .. } = &*self.0;
+        let Inner { bitswap, session, is_needed, last_delivery, .. } = &*self.0;
+        is_needed.store(true, Ordering::Relaxed);
         loop {
             let mut received = pin!(session.receive(cid));
             let received = loop {
@@ -133,6 +139,22 @@ impl PeerSession {
         has_others
     }
 
+    /// Returns the configured peers that are not connected, as failed sources, if a block was needed from peers. They
+    /// count as attempts in reports only.
+    pub(crate) fn unconnected(&self) -> Vec<Attempt> {
+        let Inner { bitswap, requests, is_needed, .. } = &*self.0;
+        if !is_needed.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let failed = |(peer, detail): (PeerId, Option<String>)| Attempt {
+            detail: detail.unwrap_or_else(|| NO_CONNECTION.to_owned()),
+            ..new_attempt(peer, "blocks".to_owned(), Outcome::Failed, millis(requests.began.elapsed()))
+        };
+        let attempts = requests.by_outcome.lock();
+        let is_reported = |peer: PeerId| attempts.contains_key(&(peer, Outcome::Failed));
+        bitswap.unconnected_peers().into_iter().filter(|(peer, _)| !is_reported(*peer)).map(failed).collect()
+    }
+
     /// Whether a peer has delivered a block of the session.
     pub(crate) fn have_delivered(&self) -> bool {
         self.0.requests.by_outcome.lock().keys().any(|(_, outcome)| *outcome == Outcome::Delivered)
@@ -172,19 +194,10 @@ impl Requests {
         if attempts.len() >= MAX_ATTEMPTS && !attempts.contains_key(&key) {
             return;
         }
-        let sum = attempts.entry(key).or_insert_with(|| Attempt {
-            source: SourceKind::Peer,
-            address: format!("/p2p/{}", attempt.peer),
-            url: None,
-            request: attempt.cid.map_or_else(|| "blocks".to_owned(), |cid| format!("block {cid}")),
-            outcome,
-            detail: String::new(),
-            status: None,
-            start_ms: millis(now.saturating_sub(attempt.duration)),
-            first_byte_ms: (outcome == Outcome::Delivered).then(|| millis(attempt.duration)),
-            duration_ms: 0,
-            bytes: 0,
-            blocks: 0,
+        let sum = attempts.entry(key).or_insert_with(|| {
+            let request = attempt.cid.map_or_else(|| "blocks".to_owned(), |cid| format!("block {cid}"));
+            let start_ms = millis(now.saturating_sub(attempt.duration));
+            Attempt { first_byte_ms: first_byte.map(millis), ..new_attempt(attempt.peer, request, outcome, start_ms) }
         });
         sum.blocks += blocks;
         sum.bytes += attempt.bytes as u64;
@@ -193,6 +206,23 @@ impl Requests {
             "blocks".clone_into(&mut sum.request);
         }
         sum.detail = detail(attempt);
+    }
+}
+
+fn new_attempt(peer: PeerId, request: String, outcome: Outcome, start_ms: u64) -> Attempt {
+    Attempt {
+        source: SourceKind::Peer,
+        address: format!("/p2p/{peer}"),
+        url: None,
+        request,
+        outcome,
+        detail: String::new(),
+        status: None,
+        start_ms,
+        first_byte_ms: None,
+        duration_ms: 0,
+        bytes: 0,
+        blocks: 0,
     }
 }
 
@@ -217,7 +247,7 @@ fn detail(attempt: &ipfrs_bitswap::Attempt) -> String {
         Step::DontHave => "it does not have the block",
         Step::Dropped => "it had none of many blocks and is not asked again",
         Step::TimedOut => "no response in time",
-        Step::NotConnected | Step::NoAddress => attempt.detail.as_deref().unwrap_or("no connection"),
+        Step::NotConnected | Step::NoAddress => attempt.detail.as_deref().unwrap_or(NO_CONNECTION),
         Step::Disconnected => "the connection ended",
         Step::Unsupported => "it does not support Bitswap",
         Step::Invalid => "it sent bytes that match no requested block",
@@ -240,9 +270,51 @@ impl RetrievalMetrics {
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
+    use bytes::Bytes;
+    use futures::poll;
+    use ipfrs_bitswap::BlockProvider;
+    use ipfrs_core::Result;
     use prometheus::Registry;
 
     use super::*;
+
+    /// A private key as a libp2p message, with the key of RFC 8032, 7.1, test 1.
+    const KEY: &str = "080112409d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60\
+                       d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+
+    struct NoBlocks;
+
+    #[async_trait]
+    impl BlockProvider for NoBlocks {
+        async fn get(&self, _cid: &Cid) -> Result<Option<Bytes>> {
+            Ok(None)
+        }
+
+        async fn size(&self, _cid: &Cid) -> Result<Option<u64>> {
+            Ok(None)
+        }
+    }
+
+    #[tokio::test]
+    async fn unconnected_peer_is_reported_while_others_are_silent() {
+        let id = PeerId::random();
+        let peers = vec![format!("/ip4/127.0.0.1/tcp/1/p2p/{id}").parse().unwrap()];
+        let config = BitswapConfig { listen: Vec::new(), peers, ..BitswapConfig::default() };
+        let byte = |at: usize| u8::from_str_radix(&KEY[at..at + 2], 16).unwrap();
+        let key: Vec<_> = (0..KEY.len()).step_by(2).map(byte).collect();
+        let registry = Registry::new();
+        let bitswap = Bitswap::start(config, &key, Arc::new(NoBlocks), Arc::new(|_| true), &registry).await.unwrap();
+        let metrics = RetrievalMetrics::register(&registry).unwrap();
+        let session = Exchange(bitswap).session(Instant::now(), metrics);
+        assert!(session.unconnected().is_empty(), "no block was needed");
+        let cid = parse_cid("bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku").unwrap();
+        let mut get = pin!(session.get(&cid));
+        assert!(poll!(&mut get).is_pending());
+        let attempts = session.unconnected();
+        assert_eq!((attempts.len(), attempts[0].outcome), (1, Outcome::Failed));
+        assert_eq!(attempts[0].address, format!("/p2p/{id}"));
+    }
 
     #[test]
     fn report_has_a_limit_however_many_peers_are_named() {

@@ -61,9 +61,9 @@ pub struct Retriever {
 
 impl Retriever {
     /// Creates a retriever. It looks for blocks in `store`, and passes those that it has fetched and verified to
-    /// `sink`. It neither fetches nor stores blocks that `admits` rejects. `name` identifies this gateway in `Via`
-    /// headers, which prevents loops between gateways. With an `exchange`, it also asks peers. `on_end`
-    /// must not block.
+    /// `sink`, or to `store` if they are going to be pinned. It neither fetches nor stores blocks that `admits`
+    /// rejects. `name` identifies this gateway in `Via` headers, which prevents loops between gateways. With an
+    /// `exchange`, it also asks peers. `on_end` must not block.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] names a key of the configuration with an invalid value; also if the metrics are
@@ -184,28 +184,135 @@ impl Retriever {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
+    use async_trait::async_trait;
     use bytes::Bytes;
     use futures::{FutureExt, poll};
     use ipfrs_core::hash::HashFunction;
     use ipfrs_core::{Block, codec};
     use ipfrs_store::{MemoryStore, PutMode};
     use ipfrs_stream::{Part, StoreSink};
-    use tokio::time::advance;
+    use tokio::time::{advance, sleep};
 
     use super::*;
     use crate::attempt::FAILURE_AGE;
+    use crate::session::MAX_UNSTORED;
 
     fn retriever(gateways: Vec<String>, timeout_seconds: u64) -> Retriever {
-        let config = RetrievalConfig { gateways, timeout_seconds, ..RetrievalConfig::default() };
         let store: Arc<dyn BlockStore> = Arc::new(MemoryStore::default());
-        let sink = Arc::new(StoreSink(Arc::clone(&store)));
+        retriever_with(gateways, timeout_seconds, Arc::clone(&store), Arc::new(StoreSink(store)))
+    }
+
+    fn retriever_with(
+        gateways: Vec<String>,
+        timeout_seconds: u64,
+        store: Arc<dyn BlockStore>,
+        sink: Arc<dyn BlockSink>,
+    ) -> Retriever {
+        let config = RetrievalConfig { gateways, timeout_seconds, ..RetrievalConfig::default() };
         let (admits, on_end): (Admits, OnEnd) = (Arc::new(|_| true), Arc::new(|_| {}));
         Retriever::new(&config, store, sink, admits, "test".to_owned(), None, on_end, &Registry::new()).unwrap()
     }
 
     fn block() -> Block {
         Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::from_static(b"late")).unwrap()
+    }
+
+    /// A sink that may have no space, and knows it after a while.
+    struct Limited {
+        sink: StoreSink,
+        is_full: AtomicBool,
+    }
+
+    #[async_trait]
+    impl BlockSink for Limited {
+        async fn put(&self, blocks: Vec<Block>) -> Result<()> {
+            match self.is_full.load(Ordering::Relaxed) {
+                true => {
+                    sleep(Duration::from_secs(1)).await;
+                    Err(Error::new(ErrorKind::NoSpace, "full"))
+                }
+                false => self.sink.put(blocks).await,
+            }
+        }
+    }
+
+    fn full() -> (Retriever, Arc<Limited>) {
+        let store: Arc<dyn BlockStore> = Arc::new(MemoryStore::default());
+        let sink = Arc::new(Limited { sink: StoreSink(Arc::clone(&store)), is_full: AtomicBool::new(true) });
+        (retriever_with(Vec::new(), 8, store, sink.clone()), sink)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn later_request_does_not_get_the_failure_of_an_earlier_one() {
+        let ((retriever, sink), block) = (full(), block());
+        let want = Want::new(*block.cid(), [], Part::All);
+        let session = retriever.session(&want, &Requester::default()).unwrap();
+        for is_full in [true, false] {
+            sink.is_full.store(is_full, Ordering::Relaxed);
+            session.deliver(vec![block.clone()], false, ());
+            let stored = session.until_stored(block.cid()).await;
+            assert_eq!(stored.map_err(|error| error.kind()), if is_full { Err(ErrorKind::NoSpace) } else { Ok(()) });
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_failures_do_not_concern_blocks_that_are_stored_later() {
+        let (retriever, sink) = full();
+        let number = |number: usize| {
+            Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::copy_from_slice(&number.to_be_bytes())).unwrap()
+        };
+        let (unstored, later): (Vec<_>, _) = ((0..=MAX_UNSTORED).map(number).collect(), block());
+        let session = retriever.session(&Want::new(*later.cid(), [], Part::All), &Requester::default()).unwrap();
+        session.deliver(unstored.clone(), false, ());
+        for cid in [unstored[0].cid(), unstored[MAX_UNSTORED].cid()] {
+            assert_eq!(session.until_stored(cid).await.unwrap_err().kind(), ErrorKind::NoSpace);
+        }
+        sink.is_full.store(false, Ordering::Relaxed);
+        session.deliver(vec![later.clone()], false, ());
+        session.until_stored(later.cid()).await.unwrap();
+        assert!(session.until_stored(unstored[MAX_UNSTORED].cid()).await.is_err(), "it is not in the store");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pin_of_one_block_keeps_nothing_else() {
+        for (part, keeps_all) in [(Part::Block, false), (Part::All, true)] {
+            let ((retriever, _), block) = (full(), block());
+            let root = Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::from_static(b"root")).unwrap();
+            let want = Want::new(*root.cid(), [], part);
+            let session = retriever.session(&want, &Requester::default()).unwrap();
+            let store = Arc::clone(&retriever.shared.store);
+            let view = retriever.store(Arc::clone(&store), Wanted::Pinned(want), Requester::default());
+            let mut found = view.get(root.cid());
+            assert!(poll!(&mut found).is_pending());
+            session.deliver(vec![root.clone(), block.clone()], true, ());
+            assert_eq!(found.await.unwrap().unwrap(), *root.data());
+            assert_eq!(session.until_stored(block.cid()).await.is_ok(), keeps_all, "{part:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pin_needs_no_space_for_fetched_blocks() {
+        for arrives_before in [true, false] {
+            let ((retriever, _), block) = (full(), block());
+            let want = Want::new(*block.cid(), [], Part::All);
+            let session = retriever.session(&want, &Requester::default()).unwrap();
+            if arrives_before {
+                session.deliver(vec![block.clone()], false, ());
+            }
+            let store = Arc::clone(&retriever.shared.store);
+            let view = retriever.store(Arc::clone(&store), Wanted::Pinned(want), Requester::default());
+            let mut found = view.get(block.cid());
+            if !arrives_before {
+                assert!(poll!(&mut found).is_pending());
+                session.deliver(vec![block.clone()], false, ());
+            }
+            assert_eq!(found.await.unwrap().unwrap(), *block.data());
+            assert!(store.get(block.cid()).await.unwrap().is_some(), "{arrives_before}");
+            drop(view);
+            assert_eq!(session.pins.load(Ordering::Relaxed), 0);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
-use ipfrs_core::{Block, Cid, Error, Multihash, Result};
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Multihash, Result};
+use ipfrs_store::BlockStoreExt;
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 use tokio::sync::{Notify, oneshot};
@@ -32,6 +33,8 @@ const MAX_UNREAD_BYTES: u64 = 32 << 20;
 const MAX_HINTS: usize = 16;
 /// Number of remembered fetches and streams above which those that have ended are forgotten.
 const MAX_REMEMBERED: usize = 256;
+/// Number of blocks whose failure to be stored is remembered, some 200 bytes each.
+pub(crate) const MAX_UNSTORED: usize = 4_096;
 
 /// Result of a fetch: the block, and a stream that delivers blocks below it.
 pub(crate) type Fetched = Result<(Bytes, Option<Arc<CarStream>>), Arc<FetchError>>;
@@ -61,6 +64,9 @@ pub(crate) struct Session {
     /// Notified when blocks have been stored.
     stored: Notify,
     search: Mutex<Option<AbortHandle>>,
+    /// Number of pins of the whole DAG that read from the session. While there are any, what arrives is content of
+    /// users.
+    pub(crate) pins: AtomicUsize,
     _count: Count,
     pub(crate) readers: Mutex<Readers>,
 }
@@ -76,6 +82,9 @@ struct State {
     recent: HashMap<Multihash, Bytes>,
     /// Blocks that could not be stored.
     unstored: HashMap<Multihash, Error>,
+    /// Error of the first block that did not fit into `unstored`. It then applies, until the session ends, to all
+    /// blocks that the store does not have.
+    more_unstored: Option<Error>,
     /// Sizes of blocks that streams have delivered and no request has read.
     unread: HashMap<Multihash, u64>,
 }
@@ -86,6 +95,32 @@ struct Count(IntGauge);
 impl Drop for Count {
     fn drop(&mut self) {
         self.0.dec();
+    }
+}
+
+impl State {
+    /// Notes the outcome for a block that was being stored.
+    fn end_storing(&mut self, hash: &Multihash, stored: &Result<()>) {
+        self.recent.remove(hash);
+        let Err(error) = stored else {
+            self.unstored.remove(hash);
+            return;
+        };
+        let error = Error::new(error.kind(), error.message());
+        if self.unstored.len() < MAX_UNSTORED || self.unstored.contains_key(hash) {
+            self.unstored.insert(*hash, error);
+        } else {
+            self.more_unstored.get_or_insert(error);
+        }
+    }
+
+    /// Returns whether a block has been stored, or `None` while it is being stored.
+    fn stored(&self, hash: &Multihash) -> Option<Result<()>> {
+        if self.recent.contains_key(hash) {
+            return None;
+        }
+        let error = self.unstored.get(hash).or(self.more_unstored.as_ref());
+        Some(error.map_or(Ok(()), |error| Err(Error::new(error.kind(), error.message()))))
     }
 }
 
@@ -103,6 +138,7 @@ impl Session {
             read: Notify::new(),
             stored: Notify::new(),
             search: Mutex::default(),
+            pins: AtomicUsize::new(0),
             _count: Count(sessions),
             readers: Mutex::default(),
             retrieval,
@@ -209,25 +245,21 @@ impl Session {
                 self.unread_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
             }
             state.recent.insert(*hash, data.clone());
+            // An earlier failure does not concern those who wait for this delivery.
+            state.unstored.remove(hash);
         }
         drop(state);
+        let is_pinned = self.pins.load(Ordering::Relaxed) > 0;
         let (session, count) = (Arc::downgrade(self), blocks.len());
         let retrieval = Arc::clone(&self.retrieval);
         tokio::spawn(async move {
             let (_memory, delivery) = (memory, delivery);
             let hashes: Vec<_> = blocks.iter().map(|block| *block.cid().hash()).collect();
-            let stored = retrieval.store(blocks).await;
+            let stored = retrieval.store(blocks, is_pinned).await;
             drop(delivery);
             if let Some(session) = session.upgrade() {
                 let mut state = session.state.lock();
-                for hash in &hashes {
-                    state.recent.remove(hash);
-                    if let Err(error) = &stored
-                        && state.unstored.len() < MAX_REMEMBERED
-                    {
-                        state.unstored.insert(*hash, Error::new(error.kind(), error.message()));
-                    }
-                }
+                hashes.iter().for_each(|hash| state.end_storing(hash, &stored));
                 drop(state);
                 session.stored.notify_waiters();
             }
@@ -250,17 +282,17 @@ impl Session {
     /// The error of the store.
     pub(crate) async fn until_stored(&self, cid: &Cid) -> Result<()> {
         loop {
-            let stored = self.stored.notified();
-            {
-                let state = self.state.lock();
-                if let Some(error) = state.unstored.get(cid.hash()) {
-                    return Err(Error::new(error.kind(), error.message()));
+            let changed = self.stored.notified();
+            let stored = self.state.lock().stored(cid.hash());
+            match stored {
+                Some(Err(error)) if error.kind() == ErrorKind::NoSpace => {
+                    // The error may be that of another block, or of an earlier attempt.
+                    let is_stored = self.retrieval.store.size(cid).await?.is_some();
+                    return if is_stored { Ok(()) } else { Err(error) };
                 }
-                if !state.recent.contains_key(cid.hash()) {
-                    return Ok(());
-                }
+                Some(stored) => return stored,
+                None => changed.await,
             }
-            stored.await;
         }
     }
 
@@ -339,10 +371,10 @@ impl Session {
         Some(self.peers.get_or_init(begin))
     }
 
-    /// Returns the attempts that have ended, and the sums of the requests to peers.
+    /// Returns the attempts that have ended, the sums of the requests to peers, and the peers that are not connected.
     pub(crate) fn attempts(&self) -> Vec<Attempt> {
         let mut attempts = self.trace.attempts();
-        attempts.extend(self.peers.get().iter().flat_map(|peers| peers.attempts()));
+        attempts.extend(self.peers.get().iter().flat_map(|peers| [peers.attempts(), peers.unconnected()]).flatten());
         attempts
     }
 
@@ -370,5 +402,37 @@ impl Drop for Session {
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipfrs_core::hash::sha2_256;
+
+    use super::*;
+
+    fn no_space() -> Result<()> {
+        Err(Error::new(ErrorKind::NoSpace, "full"))
+    }
+
+    #[test]
+    fn block_is_stored_once_an_attempt_succeeds() {
+        let (mut state, hash) = (State::default(), sha2_256(b"a"));
+        state.end_storing(&hash, &no_space());
+        assert_eq!(state.stored(&hash).unwrap().unwrap_err().kind(), ErrorKind::NoSpace);
+        state.recent.insert(hash, Bytes::new());
+        assert!(state.stored(&hash).is_none(), "it is being stored again");
+        state.end_storing(&hash, &Ok(()));
+        state.stored(&hash).unwrap().unwrap();
+        assert!(state.unstored.is_empty());
+    }
+
+    #[test]
+    fn unstored_blocks_beyond_the_limit_are_no_stored_ones() {
+        let mut state = State::default();
+        let hashes: Vec<_> = (0..=MAX_UNSTORED).map(|number| sha2_256(&number.to_be_bytes())).collect();
+        hashes.iter().for_each(|hash| state.end_storing(hash, &no_space()));
+        assert_eq!(state.unstored.len(), MAX_UNSTORED);
+        assert!(hashes.iter().all(|hash| state.stored(hash).is_some_and(|stored| stored.is_err())));
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipfrs_core::turns::Turns;
 use ipfrs_core::{Block, Cid, Result};
 use ipfrs_store::BlockStore;
+use ipfrs_stream::StoreSink;
 use ipfrs_unixfs::BlockSink;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -101,16 +102,20 @@ impl Shared {
         Arc::clone(&self.buffer).try_acquire_many_owned(kibibytes).ok()
     }
 
-    /// Stores verified blocks. For most requests a failure only costs another retrieval later.
+    /// Stores verified blocks: as content of users if `is_pinned`, else where they may be evicted. For most requests a
+    /// failure only costs another retrieval later.
     ///
     /// # Errors
     /// The error of the store.
-    pub(crate) async fn store(&self, blocks: Vec<Block>) -> Result<()> {
+    pub(crate) async fn store(&self, blocks: Vec<Block>, is_pinned: bool) -> Result<()> {
         if blocks.is_empty() {
             return Ok(());
         }
         let count = blocks.len();
-        let stored = self.sink.put(blocks).await;
+        let stored = match is_pinned {
+            true => StoreSink(Arc::clone(&self.store)).put(blocks).await,
+            false => self.sink.put(blocks).await,
+        };
         stored.inspect_err(|error| tracing::warn!("{count} fetched blocks could not be stored: {error}"))
     }
 

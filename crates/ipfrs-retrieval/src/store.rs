@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesOrdered};
 use futures::{FutureExt, Stream, StreamExt, stream};
-use ipfrs_core::{Block, Cid, Error, Result};
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
 use ipfrs_store::{
     BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Footprint, Mappings, PutMode, Scrubbed, Spared,
     Stats, StoreEpoch, Stored,
@@ -26,7 +26,7 @@ use crate::fetch::{Needed, fetch};
 use crate::readers::Reading;
 use crate::retriever::{Requester, Retriever};
 use crate::session::Session;
-use crate::want::Want;
+use crate::want::{Want, WantedPart};
 
 /// Maximum number of blocks that one reader fetches at the same time.
 const MAX_FETCHES: usize = 16;
@@ -65,8 +65,11 @@ pub enum Wanted {
     Path(Want),
     /// To read the part. It uses the stream that finding the target has begun. If the root is missing, it begins one.
     Part(Want),
-    /// Like [`Self::Part`], but each block is returned after it was stored, as pins need it.
+    /// Like [`Self::Part`], but each block is returned after it was stored.
     Stored(Want),
+    /// Like [`Self::Stored`], for pins. While all of a DAG is pinned, blocks that arrive are content of users at once
+    /// and never evicted, because the content may be larger than the space for fetched blocks.
+    Pinned(Want),
     /// To read single blocks that do not belong together. `via` is as in [`Want::via`].
     Blocks {
         /// Value of the `Via` header of the request.
@@ -90,7 +93,21 @@ impl Scope {
             return Ok(session);
         }
         let session = self.retriever.session(want, &self.requester)?;
-        Ok(self.session.get_or_init(|| session))
+        Ok(self.session.get_or_init(|| {
+            if self.keeps_all() {
+                session.pins.fetch_add(1, Ordering::Relaxed);
+            }
+            session
+        }))
+    }
+
+    fn is_pin(&self) -> bool {
+        matches!(self.wanted, Wanted::Pinned(_))
+    }
+
+    /// Whether everything that arrives in the session is kept. Other requests may stream more than a pin of a part.
+    fn keeps_all(&self) -> bool {
+        matches!(&self.wanted, Wanted::Pinned(want) if want.part == WantedPart::All)
     }
 
     fn note_read(&self, cid: &Cid) {
@@ -107,7 +124,9 @@ impl Scope {
         }
         let (want, begins) = match &self.wanted {
             Wanted::Path(want) => (want, true),
-            Wanted::Part(want) | Wanted::Stored(want) => (want, cid == want.root || self.lacks_most()),
+            Wanted::Part(want) | Wanted::Stored(want) | Wanted::Pinned(want) => {
+                (want, cid == want.root || self.lacks_most())
+            }
             Wanted::Blocks { via } => return self.fetch_single(cid, via).await.map(Some),
         };
         let session = self.session(want)?;
@@ -119,8 +138,14 @@ impl Scope {
             }
         }
         self.fetched_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        if matches!(self.wanted, Wanted::Stored(_)) {
-            session.until_stored(&cid).await?;
+        if self.is_pin() || matches!(self.wanted, Wanted::Stored(_)) {
+            match session.until_stored(&cid).await {
+                // The block has arrived for another request, and there was no space for fetched blocks.
+                Err(error) if self.is_pin() && error.kind() == ErrorKind::NoSpace => {
+                    session.retrieval.store(vec![Block::trusted(cid, bytes.clone())], true).await?;
+                }
+                stored => stored?,
+            }
         }
         Ok(Some(bytes))
     }
@@ -206,6 +231,9 @@ fn contains(streams: &[Arc<CarStream>], stream: &Arc<CarStream>) -> bool {
 impl Drop for Scope {
     fn drop(&mut self) {
         let Some(session) = self.session.take() else { return };
+        if self.keeps_all() {
+            session.pins.fetch_sub(1, Ordering::Relaxed);
+        }
         let streams = std::mem::take(self.streams.get_mut());
         self.retriever.lingering.keep(Arc::clone(&session), streams);
     }

@@ -53,6 +53,18 @@ async fn filter_applies_to_providers_and_not_to_the_operator() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn unconnected_peers_have_the_reason_of_the_last_failure() {
+    let server = node(config(Transport::Tcp)).await;
+    let (address, id) = (server.address(), server.bitswap.peer_id());
+    server.bitswap.shutdown().await;
+    let client = node(BitswapConfig { peers: vec![address], ..config(Transport::Tcp) }).await;
+    assert_eq!(client.bitswap.unconnected_peers()[0].0, id);
+    until(|| client.bitswap.unconnected_peers()[0].1.is_some()).await;
+    client.bitswap.remove_steady(id);
+    assert_eq!(client.bitswap.unconnected_peers(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn configured_peer_is_connected_again_after_a_disconnect() {
     let server = node(config(Transport::Tcp)).await;
     let peers = vec![server.address()];

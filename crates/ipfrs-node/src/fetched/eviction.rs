@@ -8,9 +8,9 @@ use ipfrs_core::{Block, Cid, Error, ErrorKind, Multihash, Result, codec};
 use ipfrs_store::{BlockStore, CompactOptions, PutMode, Spared, Stored};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use super::budget::Budget;
+use super::budget::{Budget, PUT_BYTES};
 use super::queues::{Fate, Victim, weight_of};
 use super::record::Heads;
 use super::{Fetched, FetchedHeads};
@@ -21,17 +21,14 @@ use crate::off_workers;
 /// Number of blocks that are deleted together. A user's put waits at most for one batch.
 const BATCH_BLOCKS: usize = 1_024;
 
-/// Bytes of fetched blocks that are put together, at most.
-const PUT_BYTES: usize = 4 * 1024 * 1024;
-
-/// Time that a put of fetched blocks waits for eviction.
+/// Longest time that a put of fetched blocks waits for eviction.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// Dead share below which packs are not compacted, because too much would be copied for what is freed.
-const MIN_DEAD_SHARE: f64 = 0.2;
-
-/// Number of steps without progress after which a round ends.
+/// Number of steps in a row without progress after which a round ends.
 const MAX_FRUITLESS: usize = 3;
+
+/// Time after a round that ended without progress, as puts that wait begin the next one at once.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Stores fetched blocks, and evicts them while they exceed their budget.
 #[derive(Debug)]
@@ -43,8 +40,10 @@ pub(crate) struct Eviction {
     heads: AsyncMutex<Heads>,
     /// Bytes of puts in progress.
     reserved: Mutex<u64>,
-    /// Notified after each step of a round.
+    /// Notified after each step of a round, and after each put.
     freed: Notify,
+    /// Time that a put waits for eviction.
+    max_wait: Duration,
     has_warned: AtomicBool,
 }
 
@@ -57,16 +56,20 @@ struct Reservation<'a> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         *self.eviction.reserved.lock() -= self.bytes;
+        self.eviction.freed.notify_waiters();
     }
 }
 
 impl Eviction {
-    /// Creates the eviction of a store and starts its background task, which ends with the last handle.
+    /// Creates the eviction of a store and starts its background task, which ends with the last handle. `timeout` is
+    /// the time limit of retrievals. Puts wait for at most half of it: blocks that wait take memory, so the blocks
+    /// after them would seem to have a slow source.
     pub(crate) fn start(
         fetched: Arc<Fetched>,
         store: Arc<NodeStore>,
         protection: Protection,
         heads: FetchedHeads,
+        timeout: Duration,
     ) -> Arc<Self> {
         let this = Arc::new(Self {
             fetched,
@@ -75,6 +78,7 @@ impl Eviction {
             heads: AsyncMutex::new(heads.0),
             reserved: Mutex::new(0),
             freed: Notify::new(),
+            max_wait: MAX_WAIT.min(timeout / 2),
             has_warned: AtomicBool::new(false),
         });
         let (weak, fetched) = (Arc::downgrade(&this), Arc::clone(&this.fetched));
@@ -82,10 +86,15 @@ impl Eviction {
             loop {
                 fetched.wake.notified().await;
                 let Some(this) = weak.upgrade().filter(|this| !this.fetched.is_closed()) else { return };
-                if let Err(error) = this.round().await {
+                let is_complete = this.round().await.unwrap_or_else(|error| {
                     tracing::warn!(%error, "eviction of fetched blocks failed: the store may exceed store.max_bytes");
-                }
+                    false
+                });
                 this.freed.notify_waiters();
+                drop(this);
+                if !is_complete {
+                    sleep(PAUSE).await;
+                }
             }
         });
         if this.fetched.max_bytes > 0 {
@@ -131,7 +140,7 @@ impl Eviction {
 
     /// Waits until the store may grow by `bytes`.
     async fn reserve(&self, bytes: u64) -> Result<Reservation<'_>> {
-        let deadline = Instant::now() + MAX_WAIT;
+        let deadline = Instant::now() + self.max_wait;
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
@@ -140,7 +149,8 @@ impl Eviction {
             {
                 let mut reserved = self.reserved.lock();
                 let needed = budget.used + *reserved + bytes;
-                let is_due = budget.needs_eviction() || needed > budget.compact_above;
+                // Otherwise a round would free nothing: the put waits for those in progress.
+                let is_due = budget.needs_eviction() || budget.needs_compaction();
                 if self.fetched.max_bytes > 0 && is_due {
                     self.fetched.wake.notify_one();
                 }
@@ -152,10 +162,11 @@ impl Eviction {
             if timeout_at(deadline, freed).await.is_err() {
                 let message = format!(
                     "the store has {} bytes, its limit is {} (store.max_bytes), and eviction did not free {bytes} bytes \
-                     in {} s: the block is not kept",
+                     in {} s: the block is not kept. Raise the limit, or remove content: `repo gc` removes all that is \
+                     not pinned",
                     budget.used,
                     budget.limit,
-                    MAX_WAIT.as_secs()
+                    self.max_wait.as_secs_f64()
                 );
                 return Err(Error::new(ErrorKind::NoSpace, message));
             }
@@ -174,14 +185,14 @@ impl Eviction {
                 max_bytes = self.fetched.max_bytes,
                 store_bytes = budget.used,
                 "content added by users leaves too little of store.max_bytes: fetched blocks get a 16th of it in \
-                 addition; raise store.max_bytes, or remove content"
+                 addition; raise store.max_bytes, or remove content: `repo gc` removes all that is not pinned"
             );
         }
         Ok(budget)
     }
 
-    /// Evicts and compacts until the store is within its budget.
-    async fn round(&self) -> Result<()> {
+    /// Evicts and compacts until the store is within its budget. Returns false if the last steps freed nothing.
+    async fn round(&self) -> Result<bool> {
         let mut heads = self.heads.lock().await;
         let mut fruitless = 0;
         while self.fetched.max_bytes > 0 && fruitless < MAX_FRUITLESS && !self.fetched.is_closed() {
@@ -205,7 +216,7 @@ impl Eviction {
             Ok(passed)
         })
         .await?;
-        self.budget().await.map(drop)
+        self.budget().await.map(|_| fruitless < MAX_FRUITLESS)
     }
 
     /// Evicts until the fetched blocks have at most `target` bytes. Returns whether any was evicted.
@@ -280,7 +291,8 @@ impl Eviction {
     /// Reclaims the space of evicted blocks. Returns whether it freed any.
     async fn compact(&self, budget: &Budget) -> Result<bool> {
         let until = budget.compact_to.saturating_sub(self.fetched.ledger.log.bytes());
-        let options = CompactOptions { until_disk_bytes: Some(until), ..CompactOptions::from_share(MIN_DEAD_SHARE) };
+        let options =
+            CompactOptions { until_disk_bytes: Some(until), ..CompactOptions::from_share(budget.min_dead_share()) };
         Ok(self.store.compact(options).await?.packs > 0)
     }
 
@@ -300,7 +312,7 @@ fn parts(blocks: Vec<Block>) -> Vec<Vec<Block>> {
     let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
     for block in blocks {
         let len = block.data().len();
-        if !part.is_empty() && (bytes + len > PUT_BYTES || part.len() == BATCH_BLOCKS) {
+        if !part.is_empty() && ((bytes + len) as u64 > PUT_BYTES || part.len() == BATCH_BLOCKS) {
             parts.push(std::mem::take(&mut part));
             bytes = 0;
         }

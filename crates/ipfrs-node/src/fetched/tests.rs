@@ -3,6 +3,7 @@
 mod crash;
 mod model;
 mod simulation;
+mod waits;
 
 use std::path::Path;
 

@@ -27,7 +27,11 @@ impl Node {
         self.inner.served.clone()
     }
 
-    pub(crate) fn pinned_store(&self, _root: &Cid) -> Arc<dyn BlockStore> {
+    pub(crate) fn pinned_store(&self, _root: &Cid, _part: Part) -> Arc<dyn BlockStore> {
+        self.inner.store.clone()
+    }
+
+    pub(crate) fn pinned_path_store(&self, _path: &ContentPath) -> Arc<dyn BlockStore> {
         self.inner.store.clone()
     }
 

@@ -51,15 +51,15 @@ impl Node {
         self.view(self.inner.store.clone(), |via| Wanted::Blocks { via })
     }
 
-    /// Returns the store for pinning the DAG below a root. Denylists apply to what is retrieved, not to what is pinned.
-    pub(crate) fn pinned_store(&self, root: &Cid) -> Arc<dyn BlockStore> {
-        match self.allowed_retriever() {
-            Some((retriever, via)) => {
-                let wanted = Wanted::Stored(want(&(*root).into(), Part::All, via));
-                Arc::new(retriever.store(self.inner.store.clone(), wanted, requester()))
-            }
-            None => self.inner.store.clone(),
-        }
+    /// Returns the store for pinning a part of the DAG below a root. Denylists apply to what is retrieved, not to what
+    /// is pinned. Blocks that it fetches are content of users.
+    pub(crate) fn pinned_store(&self, root: &Cid, part: Part) -> Arc<dyn BlockStore> {
+        self.unguarded_view(self.inner.store.clone(), |via| Wanted::Pinned(want(&(*root).into(), part, via)))
+    }
+
+    /// Returns the store for finding what a path of a pin leads to.
+    pub(crate) fn pinned_path_store(&self, path: &ContentPath) -> Arc<dyn BlockStore> {
+        self.unguarded_view(self.inner.store.clone(), |via| Wanted::Path(want(path, Part::Block, via)))
     }
 
     /// Retrieves a part of the target of a path into the store, and reports how. Blocks that are in the store already
@@ -121,7 +121,10 @@ impl Node {
     fn removed_text(&self, cid: &Cid) -> String {
         let remedy = match self.store_limit() {
             0 => "garbage collection ran: pin the content instead".to_owned(),
-            limit => format!("the store is too small for all of it (store.max_bytes = {limit}): raise the limit"),
+            limit => format!(
+                "the store is too small for all of it (store.max_bytes = {limit}): raise the limit, or pin \
+                 the content, which may exceed it"
+            ),
         };
         format!("block {cid} was removed while others were retrieved; {remedy}")
     }
@@ -140,11 +143,18 @@ impl Node {
 
     /// Returns a view of `local` that retrieves missing blocks, if the request may.
     fn view(&self, local: Arc<dyn BlockStore>, wanted: impl FnOnce(Arc<str>) -> Wanted) -> Arc<dyn BlockStore> {
-        let store: Arc<dyn BlockStore> = match self.allowed_retriever() {
+        self.guarded(self.unguarded_view(local, wanted))
+    }
+
+    fn unguarded_view(
+        &self,
+        local: Arc<dyn BlockStore>,
+        wanted: impl FnOnce(Arc<str>) -> Wanted,
+    ) -> Arc<dyn BlockStore> {
+        match self.allowed_retriever() {
             Some((retriever, via)) => Arc::new(retriever.store(local, wanted(via), requester())),
             None => local,
-        };
-        self.guarded(store)
+        }
     }
 
     /// Returns the retriever and the `Via` header of the current request; `None` if the request may not retrieve
