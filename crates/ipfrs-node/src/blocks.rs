@@ -192,8 +192,8 @@ impl Node {
     }
 
     /// Stores verified blocks that were fetched from other nodes and returns one outcome for each. They are evicted
-    /// when the store exceeds `store.max_bytes`, unless a user adds or pins them. Waits up to ten seconds for eviction.
-    /// A block that was there before keeps its state.
+    /// when the store exceeds `store.max_bytes`, unless a user adds or pins them. Waits for eviction, at most ten
+    /// seconds or half of `retrieval.timeout_seconds`. A block that was there before keeps its state.
     ///
     /// # Errors
     /// [`ErrorKind::NoSpace`](ipfrs_core::ErrorKind) if eviction does not free enough space in time; otherwise errors

@@ -5,6 +5,7 @@ pub(crate) mod directory_memory;
 mod listing;
 mod object;
 mod object_info;
+mod object_kind;
 mod path;
 mod path_car;
 mod read;
@@ -13,8 +14,9 @@ mod resolved_path;
 
 pub use archive::{Archive, saved_name};
 pub use listing::{Listed, ListedKind, ListedPage};
-pub use object::{FileContent, Object, ObjectKind};
+pub use object::Object;
 pub use object_info::ObjectInfo;
+pub use object_kind::{FileContent, ObjectKind};
 pub use path::ContentPath;
 pub(crate) use path::{segments, with_segments};
 pub use path_car::{CarScope, EntityBytes, PathCar};

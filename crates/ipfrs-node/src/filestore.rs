@@ -1,11 +1,12 @@
 //! Blocks that stay in files of the user (`add --nocopy`), and their references.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt};
 use ipfrs_core::{Block, Cid, Error, FileOffset, Result};
-use ipfrs_store::{FileState, Filestore, Reference, ReferenceOrder};
+use ipfrs_store::{FileState, Filestore, PackStore, Pins, Reference, ReferenceOrder};
 use ipfrs_stream::StoreSink;
 use ipfrs_unixfs::BlockSink;
 
@@ -52,6 +53,44 @@ impl BlockSink for FilestoreSink {
         }
         self.references.store.put_references(&self.references.filestore, leaves).await
     }
+}
+
+/// Opens the references of a store to blocks in files, if `root` says where the files are. A note beside the pins says
+/// whether there were references, so that a lost file is reported as a loss of blocks. Waits for the disk.
+pub(crate) fn open_filestore(
+    pack: &PackStore,
+    pins: &Pins,
+    root: Option<&Path>,
+    read_only: bool,
+) -> Result<Option<Filestore>> {
+    let (store, is_noted) = (pack.directory(), pins.has_filestore_note()?);
+    if is_noted && !Filestore::exists(store) {
+        // Before there is another file, which would hide a loss that is not noted.
+        pack.add_loss(
+            "filestore.redb was missing, and with it the references to blocks in files: stop the daemon and restore it \
+             from a backup, or add the files again",
+        )?;
+    }
+    let filestore = match root {
+        Some(root) => Some(Filestore::open(pack.clone(), root, read_only)?),
+        None if Filestore::exists(store) => {
+            tracing::warn!(
+                store = %store.display(),
+                "the store refers to blocks in files, which are not available: set store.filestore_root to the \
+                 directory of the files, or remove filestore.redb, and after a restart the line about it in lost-blocks"
+            );
+            None
+        }
+        None => None,
+    };
+    let is_used = Filestore::exists(store);
+    if is_used != is_noted
+        && !read_only
+        && let Err(error) = pins.set_filestore_note(is_used)
+    {
+        tracing::warn!(%error, "cannot note whether there are references to blocks in files");
+    }
+    Ok(filestore)
 }
 
 impl Node {

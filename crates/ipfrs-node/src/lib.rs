@@ -38,6 +38,7 @@ mod remote_pins;
 mod retrieval;
 mod snapshots;
 mod tensors;
+mod to_the_end;
 mod trace;
 mod uploads;
 
@@ -70,8 +71,9 @@ pub use ipfrs_store::{
     refuse_all,
 };
 pub use ipfrs_store::{
-    DamagedPack, Disk, Durability, Engine, EpochCache, FileState, Footprint, LinkedPack, Mappings, Pin, PinMode,
-    Provenance, PutMode, Reference, ReferenceOrder, Reserve, Stats, StoreConfig, StoreEpoch, Stored, lock_holder,
+    DamagedPack, Disk, Durability, Engine, EpochCache, FileState, Footprint, LinkedPack, Mappings, PACK_HEADER, Pin,
+    PinMode, Provenance, PutMode, Reference, ReferenceOrder, Reserve, Stats, StoreConfig, StoreEpoch, Stored,
+    is_panic_an_error, lock_holder,
 };
 /// Tests of a custom storage engine.
 #[cfg(feature = "testing")]
@@ -117,6 +119,7 @@ pub use retrieval::Retrieved;
 pub use retrieval::{Expected, RequestContext, current_client, expecting, with_client, with_context};
 pub use snapshots::Snapshot;
 pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
+pub use to_the_end::to_the_end;
 pub use trace::{TRACE_TARGET, propagate_traces};
 pub use uploads::{NewUpload, UploadConfig, UploadOptions, UploadStatus, Uploaded};
 

@@ -10,7 +10,7 @@ use ipfrs_core::turns::{Turn, Turns};
 use ipfrs_core::{Error, ErrorKind, Result};
 #[cfg(feature = "retrieval")]
 use ipfrs_retrieval::Retriever;
-use ipfrs_store::{BlockStore, EpochCache, Mappings, PackStore, Pins, Stats, StoreEpoch};
+use ipfrs_store::{BlockStore, EpochCache, Mappings, PackStore, Pins, RepoLock, Stats, StoreEpoch};
 use ipfrs_stream::{Bandwidth, NodeCache};
 use quick_cache::Weighter;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
@@ -139,6 +139,8 @@ pub(crate) struct Inner {
     #[cfg(feature = "pinning")]
     pub(crate) pin_requests: PinRequests,
     pub(crate) repo: PathBuf,
+    /// Lock of the repo, which [`Node::close`] releases; `None` if the lock of the store is that of the repo.
+    pub(crate) repo_lock: parking_lot::Mutex<Option<RepoLock>>,
 }
 
 /// The turn of a client to import.
@@ -169,16 +171,20 @@ impl Node {
         if let Some(eviction) = &self.inner.eviction {
             eviction.close().await;
         }
+        // Clients of a flush may have left before its end.
+        self.inner.mutable_files.close().await;
         let pins = self.inner.pins.close().await;
         let references = match &self.inner.references {
             Some(references) => references.filestore.close().await,
             None => Ok(()),
         };
         let pins = files.and(pins).and(references);
-        match &self.inner.pack {
+        let closed = match &self.inner.pack {
             Some(pack) => pack.close().await.and(pins),
             None => pins,
-        }
+        };
+        drop(self.inner.repo_lock.lock().take());
+        closed
     }
 
     /// Returns the configuration that the node was opened with.
@@ -307,6 +313,20 @@ impl Node {
         W: Weighter<K, V> + Clone + Send + Sync + 'static,
     {
         EpochCache::new(self.inner.served.clone(), entries, weight, weighter)
+    }
+
+    /// Creates an empty cache within the limits of `[cache]`, or none if that is disabled or each read is verified; see
+    /// [`epoch_cache`](Self::epoch_cache).
+    #[must_use]
+    pub fn configured_cache<K, V, W>(&self, weighter: W) -> Option<Arc<EpochCache<K, V, W>>>
+    where
+        K: Eq + Hash + Send + Sync + 'static,
+        V: Clone + Send + Sync + 'static,
+        W: Weighter<K, V> + Clone + Send + Sync + 'static,
+    {
+        let config = &self.config().cache;
+        let cache = || EpochCache::bounded(self.inner.served.clone(), config.max_entries, config.max_bytes, weighter);
+        (config.enabled && !self.verifies_reads()).then(cache)
     }
 
     /// Returns the metrics of a front-end's cache with this name.

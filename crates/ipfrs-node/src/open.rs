@@ -13,7 +13,7 @@ use ipfrs_core::turns::Turns;
 use ipfrs_core::{Error, Result, cores};
 #[cfg(feature = "bitswap")]
 use ipfrs_retrieval::Exchange;
-use ipfrs_store::{BlockStore, Engine, Filestore, MemoryStore, PackOptions, PackStore, Pins, StoreConfig};
+use ipfrs_store::{BlockStore, Engine, Filestore, MemoryStore, PackOptions, PackStore, Pins, RepoLock, StoreConfig};
 use ipfrs_stream::{Bandwidth, NodeCache};
 use prometheus::Registry;
 use tokio::sync::{Mutex, Semaphore};
@@ -23,7 +23,7 @@ use crate::config::NodeConfig;
 use crate::denylist::{Denylists, Guarded};
 use crate::events::Events;
 use crate::fetched::{Eviction, Fetched, FetchedHeads, FetchedMetrics};
-use crate::filestore::References;
+use crate::filestore::{References, open_filestore};
 use crate::gc::Protection;
 use crate::ingest::Ingestion;
 use crate::keys::Identity;
@@ -192,13 +192,20 @@ impl NodeBuilder {
         // like the blocks or their pins.
         let mut ledger_dir = Some(path.clone());
         let mut filestore = None;
+        let lock_repo = || if read_only { RepoLock::share(&path) } else { RepoLock::take(&path, &holder) };
+        let mut repo_lock = None;
         let (engine, pack, pins): (Arc<dyn BlockStore>, _, _) = match (engine, store.engine) {
             (Some(engine), _) if keeps_pins_in_memory => {
+                repo_lock = RepoLock::take_with_engine(&path, &holder)?;
                 ledger_dir = None;
                 (engine, None, Pins::in_memory(has_blocks)?)
             }
-            (Some(engine), _) => (engine, None, Pins::open(&path, has_blocks)?),
+            (Some(engine), _) => {
+                repo_lock = RepoLock::take_with_engine(&path, &holder)?;
+                (engine, None, Pins::open(&path, has_blocks)?)
+            }
             (None, Engine::Memory) => {
+                repo_lock = Some(lock_repo()?);
                 ledger_dir = None;
                 (Arc::new(MemoryStore::default()), None, Pins::in_memory(false)?)
             }
@@ -206,6 +213,10 @@ impl NodeBuilder {
                 let pack_bytes = store.pack_bytes();
                 let dir = store.path.map_or_else(|| path.clone(), |relative| path.join(relative));
                 ledger_dir = Some(dir.clone());
+                if fs::canonicalize(&dir).ok() != fs::canonicalize(&path).ok() {
+                    repo_lock = Some(lock_repo()?);
+                }
+                let holder = holder.clone();
                 let options = PackOptions { pack_bytes, durability, verify_on_read, read_only, holder };
                 // The store is opened first, because its lock also protects the pins.
                 let pack = PackStore::open(&dir, options)?;
@@ -216,7 +227,8 @@ impl NodeBuilder {
                     true => Pins::open_read_only(&dir)?,
                     false => Pins::open(&dir, !pack.is_empty())?,
                 };
-                filestore = open_filestore(&pack, &path, store.filestore_root.as_deref(), read_only)?;
+                let root = store.filestore_root.map(|root| path.join(root));
+                filestore = open_filestore(&pack, &pins, root.as_deref(), read_only)?;
                 let engine: Arc<dyn BlockStore> = match filestore.clone() {
                     Some(filestore) => Arc::new(filestore),
                     None => Arc::new(pack.clone()),
@@ -240,6 +252,7 @@ impl NodeBuilder {
         let repo = fs::canonicalize(&path)
             .map_err(|e| Error::io(format_args!("cannot find the repo {}", path.display()), e))?;
         Ok(Opened {
+            repo_lock,
             engine,
             pack,
             filestore,
@@ -259,6 +272,8 @@ impl NodeBuilder {
 
 /// Opened components of a node.
 struct Opened {
+    /// `None` if the lock of the store is that of the repo.
+    repo_lock: Option<RepoLock>,
     engine: Arc<dyn BlockStore>,
     /// The same engine, if it is the pack engine.
     pack: Option<PackStore>,
@@ -288,6 +303,7 @@ impl Opened {
         registry: Registry,
     ) -> Result<Node> {
         let Self {
+            repo_lock,
             engine,
             pack,
             filestore,
@@ -334,10 +350,14 @@ impl Opened {
         #[cfg(feature = "bitswap")]
         let stored = store.on_stored();
         let store = Arc::new(store);
+        #[cfg(feature = "retrieval")]
+        let timeout = Duration::from_secs(config.retrieval.timeout_seconds);
+        #[cfg(not(feature = "retrieval"))]
+        let timeout = Duration::MAX;
         let eviction = fetched
             .clone()
             .zip(heads)
-            .map(|(fetched, heads)| Eviction::start(fetched, Arc::clone(&store), protection.clone(), heads));
+            .map(|(fetched, heads)| Eviction::start(fetched, Arc::clone(&store), protection.clone(), heads, timeout));
         let references = filestore.map(|filestore| References { filestore, store: Arc::clone(&store) });
         let store: Arc<dyn BlockStore> = store;
         let served: Arc<dyn BlockStore> = match &denylists {
@@ -413,24 +433,9 @@ impl Opened {
             uploads: Uploads::new(&repo),
             readiness: Readiness::default(),
             repo,
+            repo_lock: repo_lock.into(),
         };
         Ok(Node { inner: Arc::new(inner) })
-    }
-}
-
-/// Opens the references of a store to blocks in files, if `root` says where the files are. Waits for the disk.
-fn open_filestore(pack: &PackStore, repo: &Path, root: Option<&Path>, read_only: bool) -> Result<Option<Filestore>> {
-    match root {
-        Some(root) => Filestore::open(pack.clone(), &repo.join(root), read_only).map(Some),
-        None if Filestore::exists(pack.directory()) => {
-            tracing::warn!(
-                store = %pack.directory().display(),
-                "the store refers to blocks in files, which are not available: set store.filestore_root to the directory \
-                 of the files, or remove filestore.redb"
-            );
-            Ok(None)
-        }
-        None => Ok(None),
     }
 }
 

@@ -63,6 +63,11 @@ pub fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroizing<Ve
 /// # Errors
 /// The error of the file system. The file is as it was, or has the new content although that may not be durable.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_with_mode(path, bytes, 0o600)
+}
+
+/// Same as [`write_private`], with another mode.
+pub(crate) fn write_with_mode(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".");
     draft.push(DRAFT);
@@ -71,7 +76,7 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&draft, path));
     if written.is_err() {
         // A secret must not stay there.

@@ -4,12 +4,28 @@ use ipfrs_core::Result;
 
 use crate::{Node, off_workers};
 
+/// Number of files of a kind that are named.
+#[cfg(any(feature = "keys", feature = "pinning"))]
+const MAX_NAMED: usize = 10;
+
+/// Returns the first problems of a kind, and how many more there are.
+#[cfg(any(feature = "keys", feature = "pinning"))]
+fn first_of(mut problems: Vec<String>, what: &str) -> Vec<String> {
+    let more = problems.len().saturating_sub(MAX_NAMED);
+    if more > 0 {
+        problems.truncate(MAX_NAMED);
+        problems.push(format!("{more} more {what}"));
+    }
+    problems
+}
+
 impl Node {
-    /// Returns the problems of the repo, with their remedies: lost pins, a lost root of the mutable files, and lost
-    /// blocks. The node works nevertheless.
+    /// Returns the problems of the repo, with their remedies: lost pins, a lost root of the mutable files, lost blocks,
+    /// a lost identity (if the repo is read-only), damaged keys and pin requests, and damaged journals of objects. The
+    /// node works nevertheless.
     ///
     /// # Errors
-    /// If the pins or the losses cannot be read.
+    /// If the pins, the losses, the keys or the list of journals cannot be read.
     pub async fn problems(&self) -> Result<Vec<String>> {
         let mut problems = Vec::new();
         if self.inner.pins.are_lost().await? {
@@ -18,7 +34,13 @@ impl Node {
             problems.push(what.to_owned());
         }
         problems.extend(self.inner.mutable_files.lost_root().await.map(str::to_owned));
+        problems.extend(self.inner.identity.loss().map(str::to_owned));
         problems.extend(self.lost_blocks().await?);
+        problems.extend(self.damaged_journals().await?);
+        #[cfg(feature = "keys")]
+        problems.extend(first_of(self.damaged_keys().await?, "damaged keys"));
+        #[cfg(feature = "pinning")]
+        problems.extend(first_of(self.damaged_pin_requests().await?, "damaged pin requests"));
         Ok(problems)
     }
 

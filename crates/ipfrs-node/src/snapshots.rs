@@ -8,8 +8,9 @@
 //! between two groups. Blocks below a pin are stored before it, and are not removed as long as it exists; the same
 //! applies to the root. Hence each block below a pin of the snapshot is in its packs.
 //!
-//! **The end.** The daemon locks the file [`LOCK`] of a snapshot until it is complete. Its user then locks it, writes its process ID into it, and removes the
-//! directory afterwards. Snapshots whose user was killed are removed at the next start, gc or snapshot.
+//! **The end.** The daemon locks the file [`LOCK`] of a snapshot until it is complete. Its user then locks it, writes
+//! its process ID into it, and removes the directory afterwards. Snapshots whose user was killed are removed at the
+//! next start, gc or snapshot.
 
 use std::fs::{self, File};
 use std::io;
@@ -66,9 +67,12 @@ impl Node {
             ));
         };
         let store = pack.directory().to_owned();
-        let store = fs::canonicalize(&store).map_err(|e| cannot("find", &store, e))?;
-        let place = store.clone();
-        let (directory, lock) = off_workers(move || create(&place)).await?;
+        let created = off_workers(move || {
+            let store = fs::canonicalize(&store).map_err(|e| cannot("find", &store, e))?;
+            let (directory, lock) = create(&store)?;
+            Ok((store, directory, lock))
+        });
+        let (store, directory, lock) = created.await?;
         let taken = match self.fill(&directory).await {
             // The time to claim it starts now, however long the pins took to copy.
             Ok(packs) => match lock.set_modified(SystemTime::now()) {

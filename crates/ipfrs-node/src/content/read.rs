@@ -15,7 +15,7 @@ use ipfrs_stream::{BlockStoreSource, DagReader, Part, Span};
 use ipfrs_unixfs::DirEntry;
 
 use super::listing::Listed;
-use super::object::{Directory, FileContent, ObjectKind};
+use super::object_kind::{Directory, FileContent, ObjectKind};
 use super::path::ContentPath;
 use crate::Node;
 use crate::metrics::{Active, Metrics};

@@ -9,7 +9,8 @@ use ipfrs_unixfs::{BlockSource, Node as UnixFsNode, roots_before};
 use tracing::Instrument;
 
 use super::directory_memory::Directories;
-use super::object::{Directory, FileContent, Object, ObjectKind};
+use super::object::Object;
+use super::object_kind::{Directory, FileContent, ObjectKind};
 use super::path::ContentPath;
 use super::resolved_path::ResolvedPath;
 use crate::Node;

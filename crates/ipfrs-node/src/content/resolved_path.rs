@@ -6,7 +6,7 @@ use ipfrs_core::{Cid, cid_text};
 use ipfrs_store::{BlockStore, Footprint, Provenance, StoreEpoch};
 use ipfrs_unixfs::{LinkName, Resolved};
 
-use super::object::{ObjectKind, memory_of};
+use super::object_kind::{ObjectKind, memory_of};
 use super::path::ContentPath;
 
 /// Result of resolving a path. Front-ends cache it, because resolving a path costs more than sending a small file.

@@ -10,11 +10,11 @@ use ipfrs_core::{Cid, Error, ErrorKind, Result, identity_payload};
 use ipfrs_store::{CompactOptions, PinMode, Spared};
 use tokio::sync::mpsc::{Sender, channel};
 
-use crate::Node;
 use crate::dag::{Leaves, Marks, Reachable};
 use crate::events::{EventData, GcPhase, Topic};
 use crate::gc::{GcReport, Lease};
 use crate::pins::Pinned;
+use crate::{Node, to_the_end};
 
 /// Number of blocks that are deleted together.
 const BATCH_BLOCKS: usize = 1_000;
@@ -345,12 +345,12 @@ impl Node {
             protection.is_touched(hash)
         });
         let (store, deleting) = (self.inner.store.clone(), self.inner.protection.deleting().await);
-        let deletion = tokio::spawn(async move {
+        to_the_end(async move {
             let deleted = store.delete_unless(&cids, spared).await;
             drop(deleting);
             deleted
-        });
-        deletion.await.unwrap_or_else(|e| Err(Error::internal("a deletion did not end").with_source(e)))
+        })
+        .await
     }
 
     /// Removes single blocks and returns one outcome for each. A block that is pinned, under this or another codec,

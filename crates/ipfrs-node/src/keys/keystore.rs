@@ -1,5 +1,6 @@
 //! Keys that names are published with: the identity, which is called `self`, and the keys in `<repo>/keystore/`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -35,11 +36,18 @@ pub(crate) struct Keystore {
     pub(super) changing: Arc<Mutex<()>>,
     /// Held while a name is published.
     pub(crate) publishing: Mutex<()>,
+    /// Names of keys that were damaged when they were last read; `None` until all keys were read.
+    pub(super) damaged: Arc<parking_lot::Mutex<Option<BTreeSet<String>>>>,
 }
 
 impl Keystore {
     pub(crate) fn new(repo: &Path) -> Self {
-        Self { files: KeyFiles::new(repo), changing: Arc::default(), publishing: Mutex::default() }
+        Self {
+            files: KeyFiles::new(repo),
+            changing: Arc::default(),
+            publishing: Mutex::default(),
+            damaged: Arc::default(),
+        }
     }
 
     /// Removes keys whose creation a crash ended. Blocks on the disk.

@@ -1,6 +1,7 @@
 //! Management of keys, and signatures with them.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_ipns::{KeyType, Name, PrivateKey};
@@ -21,17 +22,45 @@ impl Node {
     /// If the directory cannot be read.
     pub async fn keys(&self) -> Result<Vec<NamedKey>> {
         let identity = NamedKey::new(SELF, self.identity().private_key());
-        let files = self.inner.keystore.files.clone();
+        let (files, damaged) = (self.inner.keystore.files.clone(), Arc::clone(&self.inner.keystore.damaged));
         off_workers(move || {
             let mut keys = vec![identity];
             for name in files.names()? {
                 match files.read(&name) {
                     Ok(Some(key)) => keys.push(NamedKey::new(&name, &key)),
                     Ok(None) => {}
-                    Err(error) => tracing::warn!(name, %error, "a key cannot be read and is omitted"),
+                    Err(error) => {
+                        tracing::warn!(name, %error, "a key cannot be read and is omitted");
+                        if let Some(damaged) = &mut *damaged.lock() {
+                            damaged.insert(name);
+                        }
+                    }
                 }
             }
             Ok(keys)
+        })
+        .await
+    }
+
+    /// Returns the errors of damaged keys. The first call reads all keys, and later ones those that were damaged.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub(crate) async fn damaged_keys(&self) -> Result<Vec<String>> {
+        let (files, damaged) = (self.inner.keystore.files.clone(), Arc::clone(&self.inner.keystore.damaged));
+        off_workers(move || {
+            let mut damaged = damaged.lock();
+            let names = match damaged.take() {
+                Some(names) => names,
+                None => files.names()?.into_iter().collect(),
+            };
+            // A key that others can access is not damaged.
+            let error_of = |name: &String| files.read(name).err().filter(|error| error.kind() == ErrorKind::Corrupt);
+            let found: Vec<_> =
+                names.into_iter().filter_map(|name| error_of(&name).map(|error| (name, error))).collect();
+            let errors = found.iter().map(|(name, error)| format!("the key {name:?}: {error}")).collect();
+            *damaged = Some(found.into_iter().map(|(name, _)| name).collect());
+            Ok(errors)
         })
         .await
     }

@@ -5,11 +5,10 @@ use std::time::{Duration, SystemTime};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_ipns::{Name, PrivateKey, Record};
 use tokio::task::spawn_blocking;
-use tracing::Instrument;
 
 use super::NameRoot;
 use super::target::{Target, TargetRoot};
-use crate::{LinkName, Node};
+use crate::{LinkName, Node, to_the_end};
 
 /// Options for publishing a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,17 +72,15 @@ impl Node {
             .checked_add(lifetime)
             .ok_or_else(|| Error::invalid(format!("a lifetime of {} seconds is too long", lifetime.as_secs())))?;
         let (node, requested, has_v1, target) = (self.clone(), options.sequence, options.has_v1, value.clone());
-        let publication = async move {
-            // Held until the record is stored, even if the caller is cancelled, so that the sequence number stays
-            // correct.
+        to_the_end(async move {
+            // Held until the record is stored, so that the sequence number stays correct.
             let _publishing = node.inner.keystore.publishing.lock().await;
             let last = node.last_ipns_record(&name).await?;
             let sequence = sequence(last.as_ref(), requested, &target, validity)?;
             let record = sign(key, target, sequence, validity, ttl, has_v1).await?;
             node.put_own_record(&name, record.bytes().clone()).await
-        };
-        let published = tokio::spawn(publication.in_current_span()).await;
-        published.unwrap_or_else(|e| Err(Error::internal("a task that publishes a name failed").with_source(e)))?;
+        })
+        .await?;
         Ok(PublishedName { name, value })
     }
 

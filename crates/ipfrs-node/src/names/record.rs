@@ -1,6 +1,5 @@
 //! Name records: reading, verifying and storing them.
 
-#[cfg(not(feature = "keys"))]
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
@@ -88,13 +87,28 @@ impl Node {
     async fn keep_record(&self, name: &Name, record: Record, is_own: bool) -> Result<()> {
         let (inner, name) = (self.inner.clone(), *name);
         let mut writing = inner.names.store.write_lock().await;
+        let own = if writing.is_counted() { HashSet::new() } else { self.own_names().await? };
         off_workers(move || {
+            if !writing.is_counted() {
+                inner.names.store.count(&mut writing, &own)?;
+            }
             let put = inner.names.store.put(&mut writing, &name, &record, is_own);
             // The counter changes even if `put` failed or the caller was cancelled.
             inner.names.changes(&name).fetch_add(1, Ordering::AcqRel);
             put
         })
         .await
+    }
+
+    /// Returns the names of own keys.
+    #[cfg(feature = "keys")]
+    async fn own_names(&self) -> Result<HashSet<Name>> {
+        Ok(self.keys().await?.into_iter().map(|key| key.id).collect())
+    }
+
+    #[cfg(not(feature = "keys"))]
+    fn own_names(&self) -> std::future::Ready<Result<HashSet<Name>>> {
+        std::future::ready(Ok(HashSet::new()))
     }
 
     /// Removes the expired records of other keys, unless this was done recently. Returns whether any were removed.
@@ -108,10 +122,7 @@ impl Node {
         if !inner.names.store.may_clear(&writing) {
             return Ok(false);
         }
-        #[cfg(feature = "keys")]
-        let own = self.keys().await?.into_iter().map(|key| key.id).collect();
-        #[cfg(not(feature = "keys"))]
-        let own = HashSet::new();
+        let own = self.own_names().await?;
         off_workers(move || {
             let removed = inner.names.store.clear(&mut writing, &own)?;
             for name in &removed {

@@ -37,10 +37,16 @@ pub(super) struct RecordStore {
 /// record cannot replace it.
 #[derive(Debug, Default)]
 pub(super) struct Writing {
-    /// Number of records, once counted.
+    /// Number of records besides those of own keys, once counted.
     count: Option<usize>,
     /// Time of the last search for expired records.
     cleared: Option<Instant>,
+}
+
+impl Writing {
+    pub(super) fn is_counted(&self) -> bool {
+        self.count.is_some()
+    }
 }
 
 impl RecordStore {
@@ -78,8 +84,29 @@ impl RecordStore {
         })
     }
 
+    /// Counts the records besides those of `own` names, for the limit. Removes drafts that a crash left behind: the
+    /// caller holds the write lock, so none is in use.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub(super) fn count(&self, writing: &mut Writing, own: &HashSet<Name>) -> Result<()> {
+        self.make_directory()?;
+        let own: HashSet<_> = own.iter().map(|name| self.path(name)).collect();
+        let mut count = 0;
+        for path in self.files()? {
+            let path = path?;
+            match path.extension().and_then(OsStr::to_str) {
+                Some(EXTENSION) => count += usize::from(!own.contains(&path)),
+                Some(DRAFT) => drop(fs::remove_file(&path)),
+                _ => {}
+            }
+        }
+        writing.count = Some(count);
+        Ok(())
+    }
+
     /// Stores a valid record durably, unless a better valid one is stored. The limit on records does not apply to own
-    /// keys.
+    /// keys. The others must be [counted](Self::count).
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if a better record is stored; [`ErrorKind::RateLimited`] if there are too many;
@@ -96,11 +123,7 @@ impl RecordStore {
             Err(e) => return Err(e),
         }
         self.make_directory()?;
-        let count = match writing.count {
-            Some(count) => count,
-            None => self.count()?,
-        };
-        writing.count = Some(count);
+        let count = writing.count.unwrap_or_default();
         let path = self.path(name);
         let is_new = !path.exists();
         if is_new && !is_own && count >= self.max_records {
@@ -109,7 +132,7 @@ impl RecordStore {
             return Err(Error::new(ErrorKind::RateLimited, format!("{what}: {remedy}")));
         }
         self.write(&path, record).map_err(|e| Error::io(format_args!("cannot write {}", path.display()), e))?;
-        writing.count = Some(count + usize::from(is_new));
+        writing.count = Some(count + usize::from(is_new && !is_own));
         Ok(())
     }
 
@@ -166,21 +189,6 @@ impl RecordStore {
         let cannot = |e| Error::io(format_args!("cannot list {}", self.dir.path().display()), e);
         let entries = fs::read_dir(self.dir.path()).map_err(cannot)?;
         Ok(entries.map(move |entry| entry.map(|entry| entry.path()).map_err(cannot)))
-    }
-
-    /// Counts the records. Removes drafts that a crash left behind; the caller holds the write lock, so none is in
-    /// use.
-    fn count(&self) -> Result<usize> {
-        let mut count = 0;
-        for path in self.files()? {
-            let path = path?;
-            match path.extension().and_then(OsStr::to_str) {
-                Some(EXTENSION) => count += 1,
-                Some(DRAFT) => drop(fs::remove_file(&path)),
-                _ => {}
-            }
-        }
-        Ok(count)
     }
 }
 

@@ -107,6 +107,18 @@ async fn limit_holds_while_ten_times_as_much_passes_through() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_that_are_fetched_together_find_space_in_a_small_store() {
+    for engine in [Engine::Pack, Engine::Memory] {
+        let repo = tempfile::tempdir().unwrap();
+        let node = open(repo.path(), StoreConfig { engine, ..limited() }).await;
+        for part in 0..3 * LIMIT / MIB / 4 {
+            fetch(&node, (0..4).map(|index| block(part * 4 + index, MIB as usize)).collect()).await;
+        }
+        node.close().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn put_and_pin_make_fetched_blocks_permanent_over_restarts() {
     let (repo, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // A file of several blocks, with its inner nodes.
@@ -264,6 +276,28 @@ async fn content_of_users_beyond_the_limit_is_kept_with_a_small_cache() {
     }
     let used = disk_use(repo.path());
     assert!(used < (80 + 64 / 16 + 12) * MIB, "{used} bytes");
+    node.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn few_dead_bytes_in_each_pack_leave_room_for_fetched_blocks() {
+    let repo = tempfile::tempdir().unwrap();
+    let node = open(repo.path(), limited()).await;
+    // A pack has 1 MiB.
+    for number in 0..90 * 8 {
+        node.put_block(put(&block(number, MIB as usize / 8))).await.unwrap();
+    }
+    let removed: Vec<_> = (0..90 * 8).step_by(6).map(|number| *block(number, MIB as usize / 8).cid()).collect();
+    node.remove_blocks(&removed, false).await.unwrap();
+    flood(&node, 10_000, 32).await;
+    // At least a third of the 16th, 4 MiB, that is left for them.
+    let newest: Vec<_> = (0..10).map(|index| block(10_000 + 32 * 8 - 1 - index, MIB as usize / 8)).collect();
+    for block in &newest {
+        assert!(has(&node, block).await);
+    }
+    for number in (0..90 * 8).filter(|number| number % 6 != 0) {
+        assert!(has(&node, &block(number, MIB as usize / 8)).await);
+    }
     node.close().await.unwrap();
 }
 

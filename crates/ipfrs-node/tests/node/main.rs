@@ -6,5 +6,6 @@ mod dns_server;
 mod dnslink;
 mod fetched;
 mod listing;
+mod mutable_changes;
 mod names;
 mod open;

@@ -32,7 +32,7 @@ fn record(key: &PrivateKey, sequence: u64, end: SystemTime) -> Bytes {
 #[tokio::test]
 async fn expired_records_are_evicted_except_for_own_keys() {
     let repo = tempfile::tempdir().unwrap();
-    let node = open(&repo, 2).await;
+    let node = open(&repo, 1).await;
     let (now, [own, stranger, valid, late]) = (SystemTime::now(), [key(), key(), key(), key()]);
     node.import_key("own", own.0.to_protobuf().unwrap(), KeyFormat::Protobuf, false).await.unwrap();
     fs::create_dir(repo.path().join("ipns")).unwrap();

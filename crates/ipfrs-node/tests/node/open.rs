@@ -7,6 +7,7 @@ use ipfrs_node::{
     AddOptions, AddPathOptions, Block, ContentPath, ErrorKind, GcEvent, GcOptions, HashFunction, MemoryStore, Node,
     Registry, StoreConfig, WalkOptions, codec,
 };
+use ipfrs_store::{PackOptions, PackStore};
 
 #[tokio::test]
 async fn registry_takes_one_node_and_labels_tell_two_apart() {
@@ -88,6 +89,30 @@ async fn pins_in_memory_are_only_for_own_engines_and_protect_old_blocks() {
     assert_eq!(node.gc(GcOptions { force: true, progress: None }).await.unwrap().removed, 1);
     node.close().await.unwrap();
     assert!(!repo.path().join("pins.redb").exists());
+}
+
+#[tokio::test]
+async fn repo_with_an_engine_is_open_once() {
+    let repo = tempfile::tempdir().unwrap();
+    let open = |keeps_pins_in_memory| {
+        let builder = Node::builder(repo.path()).engine(Arc::new(MemoryStore::default()));
+        let builder = if keeps_pins_in_memory { builder.pins_in_memory() } else { builder };
+        builder.open()
+    };
+    for keeps_pins_in_memory in [false, true] {
+        let node = open(keeps_pins_in_memory).await.unwrap();
+        for other in [false, true] {
+            let refused = open(other).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+        }
+        node.close().await.unwrap();
+    }
+
+    // The engine may be a store that has locked the same directory.
+    let pack = PackStore::open(repo.path(), PackOptions::default()).unwrap();
+    let node = Node::builder(repo.path()).engine(Arc::new(pack.clone())).open().await.unwrap();
+    node.close().await.unwrap();
+    pack.close().await.unwrap();
 }
 
 #[tokio::test]
