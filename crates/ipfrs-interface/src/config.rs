@@ -46,6 +46,30 @@ pub(crate) struct Provenance {
     pub(crate) file: Option<ConfigFile>,
 }
 
+impl Provenance {
+    /// Takes over what is shown of the keys of `next` that a reload applies.
+    ///
+    /// # Errors
+    /// Never for what [`Settings`] returns.
+    pub(crate) fn reload(&mut self, next: &Self, with_certificates: bool) -> Result<()> {
+        let (Some(shown), Some(next)) = (&mut self.shown, &next.shown) else { return Ok(()) };
+        let parsed = |text: &str| {
+            serde_json::from_str::<serde_json::Value>(text)
+                .map_err(|e| Error::internal("the configuration is not JSON").with_source(e))
+        };
+        let (mut merged, next) = (parsed(shown)?, parsed(next)?);
+        merged["rate_limit"] = next["rate_limit"].clone();
+        merged["log"]["level"] = next["log"]["level"].clone();
+        if with_certificates {
+            for key in ["certificates", "client_ca", "client_scopes"] {
+                merged["tls"][key] = next["tls"][key].clone();
+            }
+        }
+        *shown = merged.to_string();
+        Ok(())
+    }
+}
+
 impl PartialEq for Provenance {
     fn eq(&self, _: &Self) -> bool {
         true

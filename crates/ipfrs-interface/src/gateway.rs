@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_grpc::Grpc;
-use ipfrs_http::{Lifecycle, Service};
+use ipfrs_http::{Lifecycle, RunningConfiguration, Service};
 use ipfrs_middleware::auth::Auth;
 use ipfrs_middleware::{Protection, Rules};
 use ipfrs_node::{BlockStore, Node};
@@ -22,7 +22,7 @@ use crate::listen::{Place, listen, listen_for_api, listen_for_grpc, listen_for_p
 use crate::parts::Parts;
 use crate::tls::Tls;
 use crate::unix_socket::UnixSocket;
-use crate::{Config, ServerConfig};
+use crate::{Config, ServerConfig, inherited};
 
 /// File in the repo that holds the address of the running daemon, as a multiaddr.
 const API_FILE: &str = "api";
@@ -60,6 +60,8 @@ pub struct Gateway {
     node: Node,
     /// Configuration in force.
     config: Config,
+    /// The configuration that the API shows, if it was read from a file.
+    shown: Option<Arc<RunningConfiguration>>,
     rules: Rules,
     tls: Option<Tls>,
     lifecycle: Lifecycle,
@@ -72,6 +74,13 @@ fn absolute(repo: &Path) -> Result<PathBuf> {
     std::path::absolute(repo).map_err(|e| Error::io(format_args!("cannot find the repo {}", repo.display()), e))
 }
 
+/// Checks the configuration of a daemon.
+fn check(config: &Config) -> Result<()> {
+    config.validate()?;
+    // Sockets of the service manager replace configured addresses.
+    if inherited::are_left() { Ok(()) } else { config.check_listeners() }
+}
+
 impl Gateway {
     /// Opens the repo, binds the addresses of `[server]` and `[grpc]`, writes its address to `<repo>/api` (unless
     /// `store.read_only`) and serves requests. Returns once the gateway is ready.
@@ -80,7 +89,7 @@ impl Gateway {
     /// The repo is locked by another process or cannot be opened, or an address cannot be bound or is not permitted
     /// ([`Config::may_listen_anywhere`]). All resources are released in that case.
     pub async fn bind(config: &Config, repo: &Path) -> Result<Self> {
-        config.validate()?;
+        check(config)?;
         let repo = &absolute(repo)?;
         Self::start(config, repo, Parts::open(config, repo, "ipfrs gateway").await?).await
     }
@@ -91,7 +100,7 @@ impl Gateway {
     /// # Errors
     /// As [`bind`](Self::bind).
     pub async fn bind_over(config: &Config, repo: &Path, engine: Arc<dyn BlockStore>) -> Result<Self> {
-        config.validate()?;
+        check(config)?;
         let repo = &absolute(repo)?;
         Self::start(config, repo, Parts::over(config, repo, engine).await?).await
     }
@@ -133,6 +142,7 @@ impl Gateway {
             app.service.mount_grpc(services.web_routes(), grpc_addresses.iter().map(SocketAddr::to_string).collect());
             grpc = Some((services, grpc_listeners));
         }
+        let shown = app.service.running_configuration();
         let api = app.service.api_listener(port, api_addresses.iter().map(SocketAddr::to_string).collect());
         let max_request = Duration::from_secs(config.gateway.max_request_seconds);
         let public = app.service.content_only();
@@ -182,6 +192,7 @@ impl Gateway {
             redirect_addresses,
             node,
             config: config.clone(),
+            shown,
             rules,
             tls,
             lifecycle,
@@ -233,22 +244,23 @@ impl Gateway {
         self.addresses.iter().map(|address| format!("{scheme}://{address}")).collect()
     }
 
-    /// Applies the level of the log, the rate limits and the certificates of `config`, and reads the files of
-    /// certificates and the keys of the issuer of tokens again.
-    /// Logs which other sections differ: these need a restart.
+    /// Applies the level of the log if it differs, the rate limits and the certificates of `config`, and reads the
+    /// files of certificates and the keys of the issuer of tokens again. Logs in which sections other keys differ:
+    /// these need a restart.
     ///
     /// # Errors
     /// `config` is out of range, and nothing has changed; or keys or certificates cannot be read, and the old ones stay
     /// in use.
     pub async fn reload(&mut self, config: &Config) -> Result<()> {
         config.validate()?;
-        let tls = self.tls.as_ref().filter(|_| !self.config.tls.needs_restart(&config.tls));
+        let tls = self.tls.as_ref().zip(self.config.tls.reloaded(&config.tls));
         let mut next = self.config.clone();
         next.log.level.clone_from(&config.log.level);
         next.rate_limit = config.rate_limit.clone();
-        if tls.is_some() {
-            next.tls = config.tls.clone();
+        if let Some((_, config)) = &tls {
+            next.tls = config.clone();
         }
+        next.provenance.reload(&config.provenance, tls.is_some())?;
         let others = next.differing(config);
         if !others.is_empty() {
             // Logged before a new level may hide it.
@@ -258,18 +270,22 @@ impl Gateway {
         // Everything is read before anything changes.
         let apply_keys = self.rules.auth.reload().await?;
         let apply_certificates = match tls {
-            Some(tls) => Some(tls.reload(Some(&config.tls)).await?),
+            Some((tls, config)) => Some(tls.reload(Some(&config)).await?),
             None => None,
         };
-        config.log.apply_level()?;
+        // Otherwise, a level that a client has set stays.
+        if next.log.level != self.config.log.level {
+            next.log.apply_level()?;
+        }
         self.rules.rate_limits.set(&config.rate_limit)?;
         apply_keys();
         if let Some(apply) = apply_certificates {
             apply();
-            self.config.tls = next.tls;
         }
-        self.config.log.level = next.log.level;
-        self.config.rate_limit = next.rate_limit;
+        if let Some((shown, text)) = self.shown.as_ref().zip(next.provenance.shown.clone()) {
+            shown.replace(text);
+        }
+        self.config = next;
         Ok(())
     }
 

@@ -60,6 +60,11 @@ fn section_of(name: &str) -> std::result::Result<&'static str, String> {
     }
 }
 
+/// Whether there are sockets that no listener uses yet.
+pub(crate) fn are_left() -> bool {
+    !SOCKETS.lock().is_empty()
+}
+
 /// Returns the sockets for a section, with their addresses.
 pub(crate) fn take(section: &str) -> Result<(Vec<TcpListener>, Vec<SocketAddr>)> {
     let taken: Vec<_> = SOCKETS.lock().extract_if(.., |(of, _)| *of == section).map(|(_, socket)| socket).collect();

@@ -34,13 +34,15 @@ pub use ipfrs_core::{codec, hash::HashFunction};
 pub use ipfrs_grpc::GrpcConfig;
 pub use ipfrs_http::ApiConfig;
 pub use ipfrs_middleware::auth::{AuthConfig, Scope, read_local_token};
-/// The process that has a store open, which may be about to start or to end.
-pub use ipfrs_node::lock_holder;
+/// Beginning of a pack, for a restored repo.
+pub use ipfrs_node::PACK_HEADER;
 pub use ipfrs_node::{Chunker, ImportConfig, KeyFormat, KeyType, Profile, Slice, TensorFormat};
 /// Inspection of a denylist without a gateway.
 pub use ipfrs_node::{DenylistReport, check_denylists, inspect_denylist};
 /// Keys in files: private keys are not available over HTTP.
 pub use ipfrs_node::{export_key, key_id};
+/// For a panic hook, and the process that has a store open, which may be about to start or to end.
+pub use ipfrs_node::{is_panic_an_error, lock_holder};
 pub use logging::{LogConfig, LogFormat, Logging};
 pub use public::PublicConfig;
 pub use runtime::runtime_builder;

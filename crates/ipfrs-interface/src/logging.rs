@@ -75,12 +75,15 @@ impl LogConfig {
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message contains the key, the value and what is
     /// accepted.
     pub fn validate(&self) -> Result<()> {
-        // A word that is no level would be taken for a module, of which nothing is logged.
+        // A word that is no level would be taken for a module, of which alone everything would be logged.
         let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
-        let directives = self.level.split(',').map(str::trim);
-        let unknown = directives.clone().find(|word| !word.contains(['=', '[', ':', '_']) && !is_level(word));
-        let checked = match unknown {
-            Some(word) => Err(format!("{word:?} is no level")),
+        let is_refused = |word: &str| match word.rsplit_once('=') {
+            Some((module, level)) => is_level(module) || level.is_empty(),
+            None => !word.contains(['[', ':', '_']) && !is_level(word),
+        };
+        let refused = self.level.split(',').map(str::trim).find(|word| is_refused(word));
+        let checked = match refused {
+            Some(word) => Err(format!("{word:?} is neither a level nor a module with its level")),
             None => EnvFilter::try_new(&self.level).map(drop).map_err(|e| e.to_string()),
         };
         checked.map_err(|e| {

@@ -38,8 +38,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::acme::AcmeConfig;
 use self::acme::{Acme, Challenges};
+pub use self::certificates::CertificateFiles;
 use self::certificates::{Certificate, Certificates};
-pub use self::config::{CertificateFiles, TlsConfig};
+pub use self::config::TlsConfig;
 use self::connection::TlsConnection;
 use self::metrics::TlsMetrics;
 

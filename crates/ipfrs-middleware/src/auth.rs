@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::Node;
+use ipfrs_node::{Node, to_the_end};
 use prometheus::Registry;
 
 pub use caller::Caller;
@@ -284,7 +284,8 @@ impl Auth {
     pub async fn create_key(&self, new: NewKey) -> Result<CreatedKey> {
         self.check_key_access()?;
         let this = self.clone();
-        unaborted(async move { this.0.keys.create(new).await }).await
+        // The file and the memory must not differ.
+        to_the_end(async move { this.0.keys.create(new).await }).await
     }
 
     /// Returns all API keys, the oldest first.
@@ -303,7 +304,7 @@ impl Auth {
     pub async fn revoke_key(&self, id: &str) -> Result<KeyInfo> {
         self.check_key_access()?;
         let (this, id) = (self.clone(), id.to_owned());
-        unaborted(async move {
+        to_the_end(async move {
             let revoked = this.0.keys.revoke(&id).await;
             if let Mode::On(checks) = &this.0.mode
                 && !this.0.keys.knows(&id)
@@ -331,20 +332,20 @@ impl Auth {
             Mode::On(checks) => checks.jwt.clone(),
             Mode::InProcess | Mode::Off(_) => None,
         };
-        let keys = match &jwt {
-            Some(jwt) => match jwt.read_keys().await {
+        let apply = match jwt {
+            Some(jwt) => match Arc::clone(&jwt).reload().await {
                 // Their issuer may be down while an operator has to change something else.
                 Err(error) if jwt.is_remote() => {
                     tracing::warn!(%error, "the keys of the issuer of tokens could not be read again");
                     None
                 }
-                keys => Some(keys?),
+                apply => Some(apply?),
             },
             None => None,
         };
         Ok(move || {
-            if let Some((jwt, keys)) = jwt.zip(keys) {
-                jwt.apply(keys);
+            if let Some(apply) = apply {
+                apply();
             }
         })
     }
@@ -372,11 +373,6 @@ impl Auth {
             Mode::On(checks) => checks.local.as_ref(),
         }
     }
-}
-
-/// Runs a change to its end, although the client may disconnect: the file and the memory must not differ.
-async fn unaborted<T: Send + 'static>(change: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    tokio::spawn(change).await.map_err(|e| Error::internal("a change of API keys stopped").with_source(e))?
 }
 
 fn not_enabled() -> Error {

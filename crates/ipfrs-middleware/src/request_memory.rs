@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ipfrs_core::fair_pool::{FairPool, Share, Shortage};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Limit, Node};
@@ -117,10 +118,22 @@ impl RequestMemory {
         std::iter::successors(first, |cause| cause.source()).any(|cause| cause.is::<Refused>())
     }
 
+    /// Returns the bytes of a response, which hold the memory until they are sent.
+    #[must_use]
+    pub fn hold(self, bytes: Vec<u8>) -> Bytes {
+        Bytes::from_owner(HeldBytes { bytes, _memory: self })
+    }
+
     /// Releases all of the memory.
     pub fn release(&mut self) {
-        self.gauge().sub(metric(self.share.units()));
-        self.share.release();
+        self.shrink_to(0);
+    }
+
+    /// Shrinks the reservation to `bytes`, rounded up to a multiple of 16 KiB. What remains is held throughout.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        let held = self.share.units();
+        self.share.shrink_to(bytes.div_ceil(STEP_BYTES).saturating_mul(STEP_BYTES));
+        self.gauge().sub(metric(held - self.share.units()));
     }
 
     /// Returns the number of bytes held.
@@ -147,6 +160,18 @@ impl RequestMemory {
         };
         let remedy = "send fewer or smaller bodies at the same time, and try again in a second";
         Error::new(ErrorKind::RateLimited, format!("{what}: {remedy}")).with_source(Refused)
+    }
+}
+
+/// Bytes with the memory that is reserved for them.
+struct HeldBytes {
+    bytes: Vec<u8>,
+    _memory: RequestMemory,
+}
+
+impl AsRef<[u8]> for HeldBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

@@ -35,7 +35,11 @@ impl Config {
         self.check_listeners()
     }
 
-    fn check_listeners(&self) -> Result<()> {
+    /// Checks that no two listeners have the same address.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind), with the key.
+    pub(crate) fn check_listeners(&self) -> Result<()> {
         let redirecting = if self.public.enabled { &self.public.host } else { &self.server.host };
         let listeners = [
             ("server", "port", true, &self.server.host, Some(self.server.port)),

@@ -1,5 +1,6 @@
-//! Clients that leave while they wait for a response. hyper does not read during a response, so it would notice them
-//! only when it sends one, and the work for it would go on until then.
+//! Clients that leave while they wait for a response or for an event, or reset their connection while they wait for the
+//! next bytes of another response. hyper does not read during a response, so it would notice them only when it sends
+//! some, and the work for it would go on until then.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -12,9 +13,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// Interval of the checks. Most requests have their response before the first.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time for which a response is awaited after the client has closed its sending side. It may still read, as `nc -N`
-/// does, and most responses begin within this time. But most clients that do this have left: a longer wait would
-/// retrieve content for them, and take sessions from others. Other servers, such as nginx, wait for no time at all.
+/// Time for which a response is awaited after the client has closed its sending side, and for which events are sent. It
+/// may still read, as `nc -N` does, and most responses begin within this time. But most clients that do this have left:
+/// a longer wait would retrieve content for them, and take sessions from others. Other servers, such as nginx, wait for
+/// no time at all.
 const HALF_CLOSED: Duration = Duration::from_secs(3);
 
 /// State that both sides of hyper share: the connection task requests a check, and the socket makes it at its next
@@ -52,14 +54,15 @@ impl Departure {
         }
     }
 
-    /// Whether the client has left, according to the last check. Schedules the next one.
-    pub(crate) fn has_happened(&mut self, check: &Check, cx: &mut Context<'_>) -> bool {
+    /// Whether the client has left, according to the last check. `may_half_close` is whether a client that has closed
+    /// its sending side is still there. Schedules the next check.
+    pub(crate) fn has_happened(&mut self, check: &Check, may_half_close: bool, cx: &mut Context<'_>) -> bool {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + INTERVAL)));
         if let Poll::Ready(()) = timer.as_mut().poll(cx) {
             cx.waker().wake_by_ref();
         }
         let found = check.found.load(Ordering::Relaxed);
-        if found == Presence::HalfClosed as u8 {
+        if found == Presence::HalfClosed as u8 && !may_half_close {
             return self.half_closed.get_or_insert_with(Instant::now).elapsed() >= HALF_CLOSED;
         }
         found == Presence::Gone as u8
@@ -77,7 +80,8 @@ mod tests {
         let (check, mut departure) = (Check::default(), Departure::default());
         let mut cx = Context::from_waker(Waker::noop());
         let mut waited = Duration::ZERO;
-        while !departure.has_happened(&check, &mut cx) {
+        while !departure.has_happened(&check, false, &mut cx) {
+            assert!(!departure.has_happened(&check, true, &mut cx));
             tokio::time::advance(INTERVAL).await;
             waited += INTERVAL;
             departure.request(&check, &mut cx);

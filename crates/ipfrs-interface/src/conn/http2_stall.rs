@@ -5,12 +5,13 @@
 use std::cell::{Cell, OnceCell};
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::HeaderValue;
-use axum::http::header::{CONNECTION, DATE};
+use axum::http::header::{CONNECTION, CONTENT_TYPE, DATE};
 use hyper::Response;
 use hyper::body::{Frame, SizeHint};
 use hyper::rt::Executor;
@@ -25,6 +26,7 @@ use super::corked_body::CorkedBody;
 use super::date;
 use super::deadlines::{DEADLINE_GRACE, Draining};
 use super::http2_idle::OpenStream;
+use super::one_request::RequestState;
 
 /// Maximum number of bytes that are passed to a stream at once. The client must accept them within the timeout.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -125,22 +127,25 @@ pin_project! {
         // Whether the daemon drains; `None` if the response does not have to state it.
         draining: Option<Draining>,
         traffic: Traffic,
+        // State of the request, for HTTP/1.1.
+        state: Arc<RequestState>,
         deadline: RequestDeadline,
     }
 }
 
 impl<A> Watched<A> {
     /// Watches the response to a request on a connection with this `traffic`: of HTTP/2 on an open `stream`, else of
-    /// HTTP/1.1. Once the daemon is `draining`, the response says that the connection is closed then. A stream is cut
-    /// at the `deadline`.
+    /// HTTP/1.1 to a request in this `state`. Once the daemon is `draining`, the response says that the connection is
+    /// closed then. A stream is cut at the `deadline`.
     pub(crate) fn new(
         handler: A,
         stream: Option<OpenStream>,
         draining: Option<Draining>,
         traffic: Traffic,
+        state: Arc<RequestState>,
         deadline: RequestDeadline,
     ) -> Self {
-        Self { handler, stream, draining, traffic, deadline }
+        Self { handler, stream, draining, traffic, state, deadline }
     }
 }
 
@@ -164,6 +169,9 @@ impl<A: Future<Output = Result<Response<Body>, Infallible>>> Future for Watched<
             return Poll::Ready(Ok(response));
         }
         let Some(stream) = this.stream.take() else {
+            if response.headers().get(CONTENT_TYPE).is_none_or(|kind| kind != "text/event-stream") {
+                this.state.allow_half_close();
+            }
             return Poll::Ready(Ok(CorkedBody::watch(response, this.traffic)));
         };
         Poll::Ready(Ok(response.map(|inner| Body::new(WatchedBody { inner, rest: Bytes::new(), _stream: stream }))))

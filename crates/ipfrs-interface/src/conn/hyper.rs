@@ -31,7 +31,7 @@ use super::front_end::{FrontEnd, Received};
 use super::http2_frames::Frames;
 use super::http2_idle::OpenStreams;
 use super::http2_stall::{StreamExecutor, Watched};
-use super::one_request::OneRequest;
+use super::one_request::{OneRequest, RequestState};
 use super::refused;
 use super::request_head::Refusal;
 use super::tunnel::Asked;
@@ -136,6 +136,7 @@ impl Protocols {
             asked: Arc::default(),
             begun: Mutex::new(idle.take_begun()).into(),
             streams: Arc::default(),
+            state: Arc::default(),
             deadline: Arc::default(),
             node: self.node.clone(),
             max_header_bytes: self.max_header_bytes,
@@ -158,10 +159,11 @@ impl Protocols {
     async fn http1<F: FrontEnd>(
         &self,
         request: OneRequest,
-        front: Front<F>,
+        mut front: Front<F>,
         deadlines: &mut Deadlines<'_, '_>,
     ) -> hyper::Result<Outcome<F>> {
         let (asked, deadline, state) = (Arc::clone(&front.asked), Arc::clone(&front.deadline), request.state());
+        front.state = Arc::clone(&state);
         let mut connection = self.http1.serve_connection(TokioIo::new(request), front);
         let mut departure = Departure::default();
         let done = poll_fn(|cx| {
@@ -181,7 +183,7 @@ impl Protocols {
                 deadline.cut().as_ref().map(log_broken_off);
                 return Poll::Ready(Ok(Done::Cut));
             }
-            if state.is_waiting() && departure.has_happened(&state.presence, cx) {
+            if state.is_waiting() && departure.has_happened(&state.presence, state.may_half_close(), cx) {
                 return Poll::Ready(Ok(Done::Cut));
             }
             // While the daemon drains, new responses state that they are the last one.
@@ -258,6 +260,8 @@ struct Front<F: FrontEnd> {
     begun: Arc<Mutex<Option<Begun<F>>>>,
     /// The streams of HTTP/2.
     streams: Arc<OpenStreams>,
+    /// State of the HTTP/1.1 request.
+    state: Arc<RequestState>,
     /// Deadline of the HTTP/1.1 request.
     deadline: Arc<OnceLock<RequestDeadline>>,
     node: Node,
@@ -300,7 +304,7 @@ impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
             Either::Left(self.logged_response(request, &deadline))
         };
         let open = (version == Version::HTTP_2).then(|| OpenStreams::open(&self.streams));
-        Watched::new(answer, open, deadlines, self.traffic.clone(), deadline)
+        Watched::new(answer, open, deadlines, self.traffic.clone(), Arc::clone(&self.state), deadline)
     }
 }
 

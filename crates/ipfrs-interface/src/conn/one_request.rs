@@ -31,8 +31,9 @@ pub(crate) struct RequestState {
     is_read: AtomicBool,
     is_flushed: AtomicBool,
     is_shut: AtomicBool,
-    /// Whether a byte of the response was written.
+    /// Whether a byte was written, of the response or of `100 Continue`.
     has_begun: AtomicBool,
+    may_half_close: AtomicBool,
     /// Whether the client is still there.
     pub(crate) presence: Check,
 }
@@ -48,9 +49,20 @@ impl RequestState {
         self.is_flushed.load(Ordering::Relaxed)
     }
 
-    /// Whether the client only waits: it has sent its request, and nothing of the response was written yet.
+    /// Whether the client only waits: it has sent its request, and all that there is of the response was written.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.is_read.load(Ordering::Relaxed) && !self.has_begun.load(Ordering::Relaxed)
+        self.is_read.load(Ordering::Relaxed) && (!self.has_begun.load(Ordering::Relaxed) || self.is_flushed())
+    }
+
+    /// Whether a client that waits may have closed its sending side: it gets the rest of a response, but events have no
+    /// end.
+    pub(crate) fn may_half_close(&self) -> bool {
+        self.may_half_close.load(Ordering::Relaxed)
+    }
+
+    /// Notes that there is a response, and that it is no stream of events.
+    pub(crate) fn allow_half_close(&self) {
+        self.may_half_close.store(true, Ordering::Relaxed);
     }
 
     /// Whether the connection is being shut down, after the last byte of the response.

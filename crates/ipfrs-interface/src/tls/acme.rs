@@ -25,10 +25,9 @@ use rustls::server::ClientHello;
 use rustls::sign::CertifiedKey;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use super::certificates::read_chain;
-use super::config::CertificateFiles;
+use super::certificates::{CertificateFiles, read_chain};
 
 /// Protocol by which the authority verifies a domain.
 pub(super) const PROTOCOL: &[u8] = b"acme-tls/1";
@@ -38,6 +37,9 @@ const DIRECTORY: &str = "tls";
 
 /// Maximum duration of one attempt to get a certificate.
 const MAX_ATTEMPT: Duration = Duration::from_secs(300);
+
+/// Time at the end of an attempt to find out why the authority has not verified the domains.
+const FIND_CAUSE: Duration = Duration::from_secs(20);
 
 /// Maximum time between two looks at the age of the certificate.
 pub(super) const LOOK: Duration = Duration::from_secs(3600);
@@ -203,6 +205,7 @@ impl Acme {
 
     /// Gets one certificate for all domains, and stores it with its key.
     async fn obtain(&self) -> Result<()> {
+        let begun = Instant::now();
         let account = self.account().await?;
         let identifiers: Vec<_> = self.config.domains.iter().cloned().map(Identifier::Dns).collect();
         let mut order = match account.new_order(&NewOrder::new(&identifiers)).await {
@@ -234,16 +237,17 @@ impl Acme {
             answered.push(self.challenges.answer(domain, digest.as_ref(), &self.provider)?);
             challenge.set_ready().await.map_err(refused)?;
         }
-        let retries = RetryPolicy::default().timeout(MAX_ATTEMPT);
-        match order.poll_ready(&retries).await {
+        let retries = RetryPolicy::default();
+        let left = (MAX_ATTEMPT - FIND_CAUSE).saturating_sub(begun.elapsed());
+        match order.poll_ready(&retries.timeout(left)).await {
             Ok(OrderStatus::Ready | OrderStatus::Valid) => {}
-            Ok(_) => return Err(self.unverified(order, None).await),
+            Ok(_) | Err(instant_acme::Error::Timeout(_)) => return Err(self.unverified(order, None).await),
             Err(instant_acme::Error::Api(problem)) => return Err(self.unverified(order, Some(problem)).await),
             Err(error) => return Err(refused(error)),
         }
         drop(answered);
         let key = order.finalize().await.map_err(refused)?;
-        let chain = order.poll_certificate(&retries).await.map_err(refused)?;
+        let chain = order.poll_certificate(&retries.timeout(MAX_ATTEMPT)).await.map_err(refused)?;
         let path = files(&self.repo).certificate;
         self.store(path, format!("{key}{chain}").into_bytes()).await
     }
@@ -268,7 +272,8 @@ impl Acme {
             }
             why.extend(problem.detail);
         }
-        let (names, why) = (self.domains(), why.join("; "));
+        let why = if why.is_empty() { "no reason is given".to_owned() } else { why.join("; ") };
+        let names = self.domains();
         failed(&format!(
             "the authority could not verify all of {names}: each must lead to the HTTPS port of this daemon, 443 from \
              outside ({why})"

@@ -1,7 +1,7 @@
 //! Certificates of the daemon, chosen by the host that a client names (SNI, RFC 6066).
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,14 +11,23 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ClientHello;
 use rustls::sign::CertifiedKey;
+use serde::Deserialize;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-use super::config::CertificateFiles;
-
 /// Largest file with certificates or a key, in bytes.
 pub(super) const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+/// A certificate and its key.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CertificateFiles {
+    /// File with the certificate and those of its issuers (PEM).
+    pub certificate: PathBuf,
+    /// File with the private key (PEM: PKCS #8, PKCS #1 or SEC 1).
+    pub key: PathBuf,
+}
 
 /// A set of certificates.
 #[derive(Debug, Default)]

@@ -8,6 +8,7 @@ use ipfrs_middleware::auth::Scope;
 use serde::Deserialize;
 
 use super::acme::AcmeConfig;
+use super::certificates::CertificateFiles;
 
 /// `[tls]`: HTTPS on all listeners.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -34,16 +35,6 @@ pub struct TlsConfig {
     pub require_client_certificate: bool,
     /// Scopes of clients, by the name in their certificates.
     pub client_scopes: BTreeMap<String, Vec<Scope>>,
-}
-
-/// A certificate and its key.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CertificateFiles {
-    /// File with the certificate and those of its issuers (PEM).
-    pub certificate: PathBuf,
-    /// File with the private key (PEM: PKCS #8, PKCS #1 or SEC 1).
-    pub key: PathBuf,
 }
 
 impl Default for TlsConfig {
@@ -103,19 +94,15 @@ impl TlsConfig {
         Ok(())
     }
 
-    /// Whether the keys differ that need a restart.
-    pub(crate) fn needs_restart(&self, other: &Self) -> bool {
-        let of = |config: &Self| {
-            (
-                config.enabled,
-                config.acme.clone(),
-                config.min_version.clone(),
-                config.hsts_seconds,
-                config.redirect_port,
-                config.https_port,
-                config.require_client_certificate,
-            )
+    /// Returns this configuration with the keys of `next` that need no restart: certificates, and issuers and scopes of
+    /// clients. Returns `None` if they need its other keys too.
+    pub(crate) fn reloaded(&self, next: &Self) -> Option<Self> {
+        let reloaded = Self {
+            certificates: next.certificates.clone(),
+            client_ca: next.client_ca.clone(),
+            client_scopes: next.client_scopes.clone(),
+            ..self.clone()
         };
-        of(self) != of(other)
+        (next.enabled && reloaded.validate().is_ok()).then_some(reloaded)
     }
 }

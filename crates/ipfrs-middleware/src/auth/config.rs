@@ -71,7 +71,11 @@ impl AuthConfig {
             return Err(Error::invalid(text));
         }
         if self.jwt_keys.is_empty() {
-            return Ok(());
+            let unused = [("jwt_issuer", &self.jwt_issuer), ("jwt_audience", &self.jwt_audience)];
+            return match unused.iter().find(|(_, value)| !value.is_empty()) {
+                Some((key, _)) => Err(Error::invalid(format!("auth.{key} needs auth.jwt_keys"))),
+                None => Ok(()),
+            };
         }
         if !self.enabled {
             return Err(Error::invalid("auth.jwt_keys needs auth.enabled = true"));

@@ -58,7 +58,7 @@ pub(super) struct JwtVerifier {
     issuer: String,
     audience: String,
     keys: RwLock<KeySet>,
-    /// One reading at a time; the end of the last one.
+    /// One reading at a time, until its keys are used; the end of the last one.
     reading: Arc<Mutex<Option<Instant>>>,
 }
 
@@ -95,7 +95,7 @@ struct KeySet {
 
 /// A key set that was parsed.
 #[derive(Default)]
-pub(super) struct Parsed {
+struct Parsed {
     keys: IssuerKeys,
     /// Number of keys in the set, also of those that are not used.
     listed: usize,
@@ -254,8 +254,19 @@ impl JwtVerifier {
         Ok(())
     }
 
+    /// Reads the keys, which are used once the result is called. No other reading begins before: it could be applied
+    /// first, and the older keys would then replace the newer ones.
+    pub(super) async fn reload(self: Arc<Self>) -> Result<impl FnOnce() + use<>> {
+        let reading = Arc::clone(&self.reading).lock_owned().await;
+        let keys = self.read_keys().await?;
+        Ok(move || {
+            self.apply(keys);
+            drop(reading);
+        })
+    }
+
     /// Reads the keys, which are then to be [applied](Self::apply).
-    pub(super) async fn read_keys(&self) -> Result<Parsed> {
+    async fn read_keys(&self) -> Result<Parsed> {
         let bytes = match &self.source {
             Source::File(path) => {
                 let path = path.clone();
@@ -277,7 +288,7 @@ impl JwtVerifier {
     }
 
     /// Uses these keys from now on. What callers do whose keys are no longer in the set ends.
-    pub(super) fn apply(&self, mut parsed: Parsed) {
+    fn apply(&self, mut parsed: Parsed) {
         if parsed.keys.is_empty() {
             tracing::warn!("auth.jwt_keys: the set has no key for HS256, EdDSA, ES256 or RS256, so no token is valid");
         }

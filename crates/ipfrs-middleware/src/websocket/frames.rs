@@ -70,7 +70,7 @@ impl Frames {
             bytes.data = bytes.data.saturating_add(frame);
         }
         if first & OPCODE == PING {
-            bytes.acknowledging = bytes.acknowledging.saturating_add(PONG_HEAD_BYTES + payload);
+            bytes.acknowledging = bytes.acknowledging.saturating_add(payload.saturating_add(PONG_HEAD_BYTES));
         }
     }
 }
@@ -111,5 +111,13 @@ mod tests {
             let expected = FrameBytes { overhead: 11 + 6 + 6, data: 7 + 208 + 70_014, acknowledging: 7 + 2 };
             assert_eq!((bytes, heads.remaining), (expected, 0), "pieces of {piece}");
         }
+    }
+
+    #[test]
+    fn longest_length_of_a_frame_is_counted_without_overflow() {
+        let head = [&[PING, 0x80 | 127][..], &[0xff; 8 + 4]].concat();
+        let (mut heads, mut bytes) = (Frames::default(), FrameBytes::default());
+        heads.receive(&head, &mut bytes);
+        assert_eq!(bytes, FrameBytes { overhead: u64::MAX, data: 0, acknowledging: u64::MAX });
     }
 }

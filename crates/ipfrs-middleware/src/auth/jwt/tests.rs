@@ -128,3 +128,33 @@ fn malformed_key_sets_are_refused_and_those_without_usable_keys_are_empty() {
     assert!(parse(set(secret).as_bytes(), false).unwrap().check().is_err());
     assert!(parse(set("").as_bytes(), true).is_err() && parse(set(&secret[..40]).as_bytes(), true).is_err());
 }
+
+#[tokio::test]
+async fn reloaded_keys_are_used_before_others_are_read() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let signer = |kid: &str| EncodingKey::from_secret(kid.repeat(32).as_bytes());
+    let write = |kid: &str| {
+        let mut jwk = Jwk::from_encoding_key(&signer(kid), Algorithm::HS256).unwrap();
+        jwk.common.key_id = Some(kid.to_owned());
+        std::fs::write(file.path(), serde_json::to_vec(&JwkSet { keys: vec![jwk] }).unwrap()).unwrap();
+    };
+    let token = |kid: &str| {
+        let claims = json!({ "iss": "issuer", "aud": "ipfrs", "exp": 4_000_000_000_u64 });
+        encode(&Header { kid: Some(kid.to_owned()), ..Header::new(Algorithm::HS256) }, &claims, &signer(kid)).unwrap()
+    };
+    let verifier = Arc::new(JwtVerifier {
+        source: Source::File(file.path().to_owned()),
+        scope_claim: "scope".to_owned(),
+        issuer: "issuer".to_owned(),
+        audience: "ipfrs".to_owned(),
+        keys: RwLock::default(),
+        reading: Arc::default(),
+    });
+    write("old");
+    let apply = Arc::clone(&verifier).reload().await.unwrap();
+    write("new");
+    assert!(verifier.reading.try_lock().is_err(), "the new keys cannot be read before the old ones are used");
+    apply();
+    assert!(verifier.verify(&token("new")).await.is_ok());
+    assert_eq!(verifier.verify(&token("old")).await.unwrap_err(), Outcome::Unknown);
+}
