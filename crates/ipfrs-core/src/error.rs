@@ -312,12 +312,12 @@ impl Error {
     }
 
     /// Creates the error of a file operation. `what` names the operation and its path. The kind is derived from the
-    /// system error, so a full disk is always [`ErrorKind::NoSpace`].
+    /// system error, so a full disk is always [`ErrorKind::NoSpace`]. If this process may not access the file, that is
+    /// [`ErrorKind::Internal`], because no right of a caller would change it.
     pub fn io(what: impl fmt::Display, source: std::io::Error) -> Self {
         use std::io::ErrorKind as Io;
         let kind = match source.kind() {
             Io::NotFound => ErrorKind::NotFound,
-            Io::PermissionDenied | Io::ReadOnlyFilesystem => ErrorKind::Forbidden,
             Io::StorageFull | Io::QuotaExceeded | Io::FileTooLarge => ErrorKind::NoSpace,
             Io::TimedOut => ErrorKind::Timeout,
             _ => ErrorKind::Internal,

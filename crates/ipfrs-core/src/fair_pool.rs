@@ -141,18 +141,24 @@ impl<C: Client> Share<C> {
 
     /// Returns all units to the pool.
     pub fn release(&mut self) {
-        if self.units == 0 {
+        self.shrink_to(0);
+    }
+
+    /// Returns the units beyond `units` to the pool.
+    pub fn shrink_to(&mut self, units: usize) {
+        let returned = self.units.saturating_sub(units);
+        if returned == 0 {
             return;
         }
         let mut table = self.pool.table(self.client).lock();
-        let left = table.get(&self.client).map_or(0, |held| held.saturating_sub(self.units));
+        let left = table.get(&self.client).map_or(0, |held| held.saturating_sub(returned));
         if left == 0 {
             table.remove(&self.client);
         } else {
             table.insert(self.client, left);
         }
-        self.pool.0.used.fetch_sub(self.units, Ordering::Relaxed);
-        self.units = 0;
+        self.pool.0.used.fetch_sub(returned, Ordering::Relaxed);
+        self.units -= returned;
     }
 }
 
@@ -220,6 +226,12 @@ mod tests {
         assert_eq!((share.units(), pool.clients()), (40, 1));
         share.grow(10).unwrap();
         let other = pool.take(2, 25).unwrap();
+        share.shrink_to(60);
+        assert_eq!((share.units(), pool.0.used.load(Ordering::Relaxed)), (50, 75));
+        share.shrink_to(20);
+        assert_eq!((share.units(), pool.0.used.load(Ordering::Relaxed)), (20, 45));
+        // The units that were kept count as those of the client.
+        assert_eq!(share.grow(28), Err(Shortage::Share));
         drop(share);
         assert_eq!(pool.clients(), 1);
         drop(other);

@@ -1,19 +1,41 @@
-//! Timestamps in the form of RFC 3339.
+//! Timestamps in the form of RFC 3339, and dates of HTTP.
 
 use std::time::{Duration, SystemTime};
 
-use chrono::{DateTime, Datelike};
+use chrono::{DateTime, Datelike, NaiveDateTime, Utc};
+
+/// Form of dates in HTTP (RFC 9110, 5.6.7).
+const HTTP_DATE: &str = "%a, %d %b %Y %H:%M:%S GMT";
 
 /// Formats a time since 1970 in UTC, without trailing zeros, like Go's `RFC3339Nano`: `2026-01-02T03:04:05.6Z`.
 /// Returns `None` outside the years 0 to 9999, which the format does not support.
 #[must_use]
 pub fn format(seconds: i64, nanoseconds: u32) -> Option<String> {
-    let date = DateTime::from_timestamp(seconds, 0).filter(|date| (0..10_000).contains(&date.year()))?;
+    let date = date(seconds)?;
     let fraction = match nanoseconds {
         0 => String::new(),
         nanoseconds => format!(".{nanoseconds:09}").trim_end_matches('0').to_owned(),
     };
     Some(format!("{}{fraction}Z", date.format("%Y-%m-%dT%H:%M:%S")))
+}
+
+/// Formats a time since 1970, or before it, as a date of HTTP: `Fri, 02 Jan 2026 03:04:05 GMT`. Returns `None` outside
+/// the years 0 to 9999.
+#[must_use]
+pub fn format_http(seconds: i64) -> Option<String> {
+    Some(date(seconds)?.format(HTTP_DATE).to_string())
+}
+
+/// Parses what [`format_http`] returns. Returns `None` for any other text, and for the obsolete forms of dates.
+#[must_use]
+pub fn parse_http(text: &str) -> Option<i64> {
+    let seconds = NaiveDateTime::parse_from_str(text, HTTP_DATE).ok()?.and_utc().timestamp();
+    // chrono also reads other spaces, letter case and numbers of digits.
+    (format_http(seconds)? == text).then_some(seconds)
+}
+
+fn date(seconds: i64) -> Option<DateTime<Utc>> {
+    DateTime::from_timestamp(seconds, 0).filter(|date| (0..10_000).contains(&date.year()))
 }
 
 /// Formats a time with milliseconds. Returns an empty text for a time that [`format()`] does not support.
@@ -81,6 +103,37 @@ mod tests {
         assert_eq!(parse("2000-02-29T01:30:00+01:30"), Some(at(951_782_400, 0)));
         assert_eq!(parse("2000-02-28T22:59:00.000-01:01"), Some(at(951_782_400, 0)));
         assert_eq!(parse("2000-02-29T00:00:00.1234567899Z"), Some(at(951_782_400, 123_456_789)));
+    }
+
+    #[test]
+    fn http_dates_may_be_before_1970() {
+        let known = [
+            (-62_167_219_200, "Sat, 01 Jan 0000 00:00:00 GMT"),
+            (-315_619_200, "Fri, 01 Jan 1960 00:00:00 GMT"),
+            (-1, "Wed, 31 Dec 1969 23:59:59 GMT"),
+            (784_111_777, "Sun, 06 Nov 1994 08:49:37 GMT"),
+            (MAX_SECONDS, "Fri, 31 Dec 9999 23:59:59 GMT"),
+        ];
+        for (seconds, text) in known {
+            assert_eq!(format_http(seconds).unwrap(), text);
+            assert_eq!(parse_http(text), Some(seconds), "{text}");
+        }
+        for seconds in [-62_167_219_201, MAX_SECONDS + 1, i64::MAX, i64::MIN] {
+            assert_eq!(format_http(seconds), None);
+        }
+        for text in [
+            "",
+            "0",
+            "Sat, 01 Jan 1960 00:00:00 GMT",
+            "Fri, 1 Jan 1960 00:00:00 GMT",
+            "fri, 01 jan 1960 00:00:00 GMT",
+            "Fri, 01 Jan 1960  00:00:00 GMT",
+            "Fri, 01 Jan 1960 00:00:60 GMT",
+            "Fri, 32 Jan 1960 00:00:00 GMT",
+            "Fri, 01 Jan 1960 00:00:00 UTC",
+        ] {
+            assert_eq!(parse_http(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{
-    Base, Block, ErrorKind, Multihash, cid_from_bytes, cid_text, cid_to_string, codec, hash, identity_payload, limits,
-    new_cid, parse_cid, to_base,
+    Base, Block, Error, ErrorKind, Multihash, cid_from_bytes, cid_text, cid_to_string, codec, hash, identity_payload,
+    limits, new_cid, parse_cid, to_base,
 };
 use proptest::prelude::*;
 
@@ -276,4 +276,17 @@ fn a_kind_of_error_is_known_by_its_code() {
         assert_eq!(ErrorKind::from_code(kind.code()), Some(kind));
     }
     assert_eq!(ErrorKind::from_code("nonsense"), None);
+}
+
+#[test]
+fn denied_access_of_the_process_is_no_missing_right_of_a_caller() {
+    use std::io;
+    for (system, kind) in [
+        (io::ErrorKind::PermissionDenied, ErrorKind::Internal),
+        (io::ErrorKind::ReadOnlyFilesystem, ErrorKind::Internal),
+        (io::ErrorKind::StorageFull, ErrorKind::NoSpace),
+        (io::ErrorKind::NotFound, ErrorKind::NotFound),
+    ] {
+        assert_eq!(Error::io("cannot write 1.pack", system.into()).kind(), kind);
+    }
 }

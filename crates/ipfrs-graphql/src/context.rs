@@ -17,7 +17,6 @@ use tokio::task::yield_now;
 use crate::GraphQlConfig;
 use crate::error::{FieldResult, failed};
 use crate::files::Files;
-use crate::json;
 use crate::limits::{MAX_COST, PAGE_ENTRIES};
 
 /// Data of a request.
@@ -122,14 +121,6 @@ impl Budget {
         let (content, body) = (held.content.saturating_add(bytes), held.body);
         self.check(content)?;
         held.grow_to(content, body)
-    }
-
-    /// Takes memory for a string. In JSON, a byte of it may have the length of six.
-    ///
-    /// # Errors
-    /// As [`Self::take`].
-    pub(crate) fn take_text(&self, text: &[u8]) -> Result<()> {
-        self.take(json::text_len(text))
     }
 
     /// Takes memory for a buffer in which `len` bytes of the response fit, and returns its size. A response may be much

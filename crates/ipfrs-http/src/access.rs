@@ -16,11 +16,35 @@ use crate::request_id::RequestId;
 use crate::routes::{IPFS_ROUTE, IPNS_ROUTE};
 use crate::state::AppState;
 
-/// A request that passed, as far as the audit log needs it.
+/// A request that passed.
 pub(crate) struct Admitted {
     pub(crate) caller: Caller,
-    /// Target of the request, if it changes something.
-    target: Option<String>,
+    /// Its line of the audit log, if it changes something.
+    change: Option<Change>,
+}
+
+/// A line of the audit log that is written in any case, once the outcome is known.
+struct Change {
+    by: BodyAudit,
+    target: String,
+    /// Whether the outcome was written.
+    is_written: bool,
+}
+
+impl Change {
+    fn write(&mut self, status: &str) {
+        self.is_written = true;
+        self.by.write(&self.target, status);
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        // The client left. What the request had begun may be completed nevertheless.
+        if !self.is_written {
+            self.write("aborted");
+        }
+    }
 }
 
 /// Audits arguments in the body of an RPC command. An extension of requests that change something.
@@ -33,10 +57,14 @@ pub(crate) struct BodyAudit {
 }
 
 impl BodyAudit {
+    fn write(&self, target: &str, status: &str) {
+        audit(&self.caller, self.client, &self.route, target, status, text(&self.id));
+    }
+
     /// Notes the arguments, once they are read. Many have several lines.
     pub(crate) fn note<'a>(&self, arguments: impl Iterator<Item = Cow<'a, str>>) {
         let mut target = String::new();
-        let line = |target: &str| audit(&self.caller, self.client, &self.route, target, "arguments", text(&self.id));
+        let line = |target: &str| self.write(target, "arguments");
         for argument in arguments {
             target.push_str(if target.is_empty() { "" } else { " " });
             target.push_str(&shortened(&argument));
@@ -83,7 +111,13 @@ pub(crate) fn admit<'a>(
             }
         }
         match admitted {
-            Ok(caller) => Ok(Admitted { caller, target }),
+            Ok(caller) => {
+                let change = target.map(|target| {
+                    let by = BodyAudit { caller: caller.clone(), client, route: route.to_owned(), id: id.clone() };
+                    Change { by, target, is_written: false }
+                });
+                Ok(Admitted { caller, change })
+            }
             Err(Denied { error, caller }) => {
                 if let Some(target) = &target {
                     audit(&caller, client, route, target, error.kind().code(), text(id));
@@ -96,18 +130,17 @@ pub(crate) fn admit<'a>(
 
 impl Admitted {
     /// Adds what the handler of the request needs.
-    pub(crate) fn extend(&self, extensions: &mut Extensions, client: Client, route: &str, id: &HeaderValue) {
+    pub(crate) fn extend(&self, extensions: &mut Extensions) {
         extensions.insert(self.caller.clone());
-        if self.target.is_some() {
-            let (caller, route, id) = (self.caller.clone(), route.to_owned(), id.clone());
-            extensions.insert(BodyAudit { caller, client, route, id });
+        if let Some(change) = &self.change {
+            extensions.insert(change.by.clone());
         }
     }
 
     /// Notes the outcome of a request that changes something.
-    pub(crate) fn finished(&self, client: Client, route: &str, response: &Response, id: &HeaderValue) {
-        if let Some(target) = &self.target {
-            audit(&self.caller, client, route, target, response.status().as_str(), text(id));
+    pub(crate) fn finished(self, response: &Response) {
+        if let Some(mut change) = self.change {
+            change.write(response.status().as_str());
         }
     }
 }

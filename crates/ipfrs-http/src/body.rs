@@ -6,8 +6,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
+use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
@@ -16,6 +18,7 @@ use ipfrs_middleware::{IdleTimer, MemoryPool, RequestMemory};
 use ipfrs_node::{Limit, Node};
 use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::error::rpc_message;
@@ -261,15 +264,48 @@ impl<F: FnMut(u64)> HttpBody for Observed<F> {
 const DRAIN_BYTES: usize = 64 * 1024 * 1024;
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 
+/// Time that a response waits for the rest of the request.
+const REST_TIME: Duration = Duration::from_millis(500);
+
 /// A request body whose rest is read and discarded, within limits, if the handler drops it early. Closing a
 /// connection while the client still sends can destroy the response in transit (RFC 9112, 9.6).
 pub(crate) struct Drained {
     inner: Option<Body>,
+    rest: watch::Sender<Rest>,
+}
+
+/// State of the rest of a request body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// Read by the handler, or not needed.
+    Handled,
+    /// Being discarded.
+    Unwanted,
+    Discarded,
 }
 
 impl Drained {
-    pub(crate) fn new(inner: Body) -> Self {
-        Self { inner: Some(inner) }
+    /// Returns the body, and what the response waits for.
+    pub(crate) fn new(inner: Body) -> (Self, RestOfBody) {
+        let (rest, receiver) = watch::channel(Rest::Handled);
+        (Self { inner: Some(inner), rest }, RestOfBody(receiver))
+    }
+}
+
+/// The rest of a request body that the handler has dropped.
+pub(crate) struct RestOfBody(watch::Receiver<Rest>);
+
+impl RestOfBody {
+    /// Waits for a moment until the rest of a request that has failed has arrived, as Go's servers do. If it has not,
+    /// the connection ends with this response: aiohttp up to 3.9 may send its next request in place of the rest.
+    pub(crate) async fn settle(mut self, response: &mut Response) {
+        if *self.0.borrow() == Rest::Handled {
+            return;
+        }
+        let discarded = timeout(REST_TIME, self.0.wait_for(|rest| *rest == Rest::Discarded)).await;
+        if !matches!(discarded, Ok(Ok(_))) {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
     }
 }
 
@@ -299,9 +335,18 @@ impl Drop for Drained {
     fn drop(&mut self) {
         let Some(rest) = self.inner.take().filter(|rest| !rest.is_end_stream()) else { return };
         let Ok(runtime) = Handle::try_current() else { return };
+        let state = self.rest.clone();
+        state.send_replace(Rest::Unwanted);
         runtime.spawn(timeout(DRAIN_TIME, async move {
             let mut rest = http_body_util::Limited::new(rest, DRAIN_BYTES).into_data_stream();
-            while let Some(Ok(_)) = rest.next().await {}
+            loop {
+                match rest.next().await {
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) => return,
+                    None => break,
+                }
+            }
+            state.send_replace(Rest::Discarded);
         }));
     }
 }

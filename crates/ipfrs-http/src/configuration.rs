@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::off_workers;
 use ipfrs_rpc::kubo_config::Change;
+use parking_lot::RwLock;
 use serde_json::Value;
 
 /// A configuration that can be read again, and changed. Both block on the disk.
@@ -24,23 +25,37 @@ pub trait Configuration: fmt::Debug + Send + Sync {
     fn change(&self, changes: &[Change], is_dry: bool) -> Result<String>;
 }
 
+/// The configuration of the running program, as JSON without credentials.
+#[derive(Debug)]
+pub struct RunningConfiguration(RwLock<String>);
+
+impl RunningConfiguration {
+    /// Shows another configuration, after it was reloaded.
+    pub fn replace(&self, json: String) {
+        *self.0.write() = json;
+    }
+
+    pub(crate) fn json(&self) -> String {
+        self.0.read().clone()
+    }
+}
+
 /// The configuration that the front-end shows.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    /// Configuration of the running program, as JSON without credentials.
-    pub(crate) running: String,
+    pub(crate) running: Arc<RunningConfiguration>,
     /// Place in which it is read and changed.
     source: Option<Arc<dyn Configuration>>,
 }
 
 impl Shown {
     pub(crate) fn new(running: String, source: Option<Arc<dyn Configuration>>) -> Self {
-        Self { running, source }
+        Self { running: Arc::new(RunningConfiguration(RwLock::new(running))), source }
     }
 
     /// Returns the configuration of the running program.
     pub(crate) fn running(&self) -> Result<Value> {
-        parsed(&self.running)
+        parsed(&self.running.json())
     }
 
     /// Returns the configuration that applies after a restart.

@@ -42,7 +42,7 @@ struct Details {
     payload_bytes: u64,
     #[schema(required = false)]
     disk_bytes: u64,
-    /// Problems of the repo that its operator must end: lost pins, mutable files or blocks.
+    /// Problems of the repo that its operator must end, such as lost pins or blocks.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     problems: Vec<String>,

@@ -40,6 +40,7 @@ mod routes;
 mod routing;
 mod rpc;
 mod service;
+mod single_header;
 mod state;
 mod static_file;
 mod ui;
@@ -47,7 +48,7 @@ mod v1;
 
 pub use compression::{Coding, CompressionConfig, CompressionLevel};
 pub use config::{ApiConfig, GatewayConfig, HostConfig, HttpConfig, Namespace, Network};
-pub use configuration::Configuration;
+pub use configuration::{Configuration, RunningConfiguration};
 pub use failure::log_broken_off;
 /// A serialized response from the response cache, and the request that it matches.
 pub use gateway::response_cache::{CacheableRequest, SerializedResponse};

@@ -11,7 +11,7 @@ use http::{HeaderValue, StatusCode};
 use ipfrs_core::Error;
 use ipfrs_middleware::Client;
 
-use crate::configuration::{Configuration, Shown};
+use crate::configuration::{Configuration, RunningConfiguration, Shown};
 use crate::head_deadline::in_time;
 use crate::log_levels::LogLevels;
 use crate::request_id::{RequestId, X_REQUEST_ID};
@@ -35,6 +35,12 @@ impl Service {
     /// call has no effect.
     pub fn show_configuration(&self, json: String, source: Option<Arc<dyn Configuration>>) {
         let _ = self.state.configuration.set(Shown::new(json, source));
+    }
+
+    /// Returns the configuration that [`show_configuration`](Self::show_configuration) has set.
+    #[must_use]
+    pub fn running_configuration(&self) -> Option<Arc<RunningConfiguration>> {
+        self.state.configuration.get().map(|shown| Arc::clone(&shown.running))
     }
 
     /// Sets the log whose levels the RPC shows and changes. A second call has no effect.

@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::CACHE_CONTROL;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::ErrorKind;
 use ipfrs_middleware::auth::Caller;
@@ -82,13 +82,21 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     let taken_permit = request.extensions_mut().remove().and_then(|TakenPermit(permit)| Arc::into_inner(permit));
     let watched = request.extensions().get::<Watched>().copied();
     let has_body = !http_body::Body::is_end_stream(request.body());
+    let mut rest_of_body = None;
     if has_body {
+        let is_http1 = request.version() <= Version::HTTP_11;
         let idle_limit = state.config.idle_patience();
         let size = family.request_size.clone();
         // A client that waits for 100 (Continue) (RFC 9110, 10.1.1) has not sent any of its body yet.
         let expects_continue = request.headers().contains_key(http::header::EXPECT);
         request = request.map(|body| {
-            let body = if expects_continue { body } else { Body::new(Drained::new(body)) };
+            let body = if expects_continue {
+                body
+            } else {
+                let (body, rest) = Drained::new(body);
+                rest_of_body = is_http1.then_some(rest);
+                Body::new(body)
+            };
             let body = Body::new(IdleTimeoutBody::new(body, idle_limit, state.node.clone()));
             Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
         });
@@ -111,17 +119,26 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
         Err(error) => {
             let mut refused = refusal(request.headers(), error, &family.endpoint, &id);
             state.rate_limits.describe_refusal(caller.as_ref(), refused.headers_mut());
+            admitted.ok().flatten().into_iter().for_each(|admitted| admitted.finished(&refused));
             (Err(Box::new(refused)), None)
         }
     };
     let permit = family.takes_permit && admitted.is_ok();
     let permit = permit.then(|| taken_permit.map_or_else(|| state.permits.take(client), Ok)).transpose();
     let (permit, mut response) = match (admitted, permit) {
-        (Err(refusal), _) => (None, *refusal),
-        (_, Err(refused)) => (None, too_many(state, refused, &family.endpoint, &id)),
+        (Err(refusal), _) => {
+            drop(request);
+            (None, *refusal)
+        }
+        (Ok(admitted), Err(refused)) => {
+            drop(request);
+            let response = too_many(state, refused, &family.endpoint, &id);
+            admitted.into_iter().for_each(|admitted| admitted.finished(&response));
+            (None, response)
+        }
         (Ok(admitted), Ok(permit)) => {
             if let Some(admitted) = &admitted {
-                admitted.extend(request.extensions_mut(), client, &family.endpoint, &id);
+                admitted.extend(request.extensions_mut());
                 if has_body {
                     request = request.map(|body| RevocableBody::of(&admitted.caller, body));
                 }
@@ -131,7 +148,7 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
                 None => catch_panic(answer, panicked).await,
                 Some(admitted) => {
                     let mut response = catch_panic(answer, panicked).await;
-                    admitted.finished(client, &family.endpoint, &response, &id);
+                    admitted.finished(&response);
                     if state.auth.protects_content() {
                         keep_from_shared_caches(response.headers_mut());
                     }
@@ -142,6 +159,11 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
             (permit, response)
         }
     };
+    // The permit of a request that has failed is free while the rest of its body arrives.
+    let permit = permit.filter(|_| !has_failed(&response));
+    if let Some(rest) = rest_of_body.filter(|_| has_failed(&response)) {
+        rest.settle(&mut response).await;
+    }
     failure::log(&mut response, &family.endpoint, &id);
     state.metrics.served.handler.inc();
     let response = error_page::shown(state, form, response);
@@ -164,6 +186,10 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
             family.note_exemplar(watched.and_then(|watched| watched.trace), seconds);
         }))
     })
+}
+
+fn has_failed(response: &Response) -> bool {
+    response.status().is_client_error() || response.status().is_server_error()
 }
 
 fn panicked() -> Response {

@@ -6,6 +6,7 @@ mod batch_put;
 mod configuration;
 mod download;
 mod keys;
+mod parameters;
 pub(crate) mod progress;
 mod refusal;
 mod retrieve;
@@ -16,9 +17,9 @@ mod tus;
 mod upload;
 use axum::Router;
 use axum::extract::{Extension, OriginalUri, Request, State};
-use axum::middleware::Next;
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, delete, get, post};
+use axum::routing::{MethodRouter, any, delete, get, post};
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::Error;
@@ -37,26 +38,32 @@ use crate::{compression, origin};
 
 /// Returns the routes under `/v1`.
 pub(crate) fn routes() -> ListedRoutes {
+    // Routes without parameters. The handlers of the others refuse unknown ones.
+    let plain = |methods: MethodRouter<AppState>| methods.layer(from_fn(parameters::none));
     ListedRoutes::new()
-        .route("/block/batch/get", Access::READ, post(batch_get::get))
-        .route("/block/batch/has", Access::READ, post(batch_get::has))
+        .route("/block/batch/get", Access::READ, plain(post(batch_get::get)))
+        .route("/block/batch/has", Access::READ, plain(post(batch_get::has)))
         .route("/block/batch/put", Access::WRITE, post(batch_put::put))
         .route("/stream/upload", Access::WRITE, any(tus::collection))
-        .route("/stream/upload/{id}", Access::WRITE, any(tus::one))
+        .route("/stream/upload/{id}", Access::WRITE, plain(any(tus::one)))
         .route("/stream/download/{*path}", Access::PATH, get(download::download))
         .route("/tensor/{*path}", Access::PATH, get(tensor::tensor))
-        .route("/progress", Access::READ, get(progress::list))
+        .route("/progress", Access::READ, plain(get(progress::list)))
         .route(
             "/progress/{id}",
             Access::READ.with_write(Need::Scope(Scope::Write)),
-            get(progress::follow).delete(progress::cancel),
+            get(progress::follow).merge(plain(delete(progress::cancel))),
         )
         .route("/retrieve/{*path}", Access::WRITE, post(retrieve::retrieve))
-        .route("/config", Access::ADMIN, get(configuration::show))
-        .route("/repo/snapshots", Access::ADMIN, post(snapshots::create))
-        .route("/auth/keys", Access::ADMIN, get(keys::list).post(keys::create))
-        .route("/auth/keys/{id}", Access::ADMIN, delete(keys::revoke))
-        .route("/auth/session", Access::both(Need::Any), get(session::show).post(session::begin).delete(session::end))
+        .route("/config", Access::ADMIN, plain(get(configuration::show)))
+        .route("/repo/snapshots", Access::ADMIN, plain(post(snapshots::create)))
+        .route("/auth/keys", Access::ADMIN, plain(get(keys::list).post(keys::create)))
+        .route("/auth/keys/{id}", Access::ADMIN, plain(delete(keys::revoke)))
+        .route(
+            "/auth/session",
+            Access::both(Need::Any),
+            plain(get(session::show).post(session::begin).delete(session::end)),
+        )
 }
 
 /// Returns the routes under `/v1`, with responses to all other requests.

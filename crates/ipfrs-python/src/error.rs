@@ -47,17 +47,19 @@ impl Failure {
                  open in one process at a time; the others use a Client of a daemon"
                     .to_owned(),
             ),
-            Self::Error(error) if is_missing_file(error) => ("file_not_found", error.message().to_owned()),
-            Self::Error(error) => (error.kind().code(), error.message().to_owned()),
+            Self::Error(error) => (of_file(error).unwrap_or(error.kind().code()), error.message().to_owned()),
         };
         exception(py, code, &message).unwrap_or_else(|failure| failure)
     }
 }
 
-/// Whether a local file, as opposed to content, was not found.
-fn is_missing_file(error: &Error) -> bool {
-    let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-    error.kind() == ErrorKind::NotFound && cause.is_some_and(|cause| cause.kind() == io::ErrorKind::NotFound)
+/// Returns the code for a local file, as opposed to content, that was not found or to which access is denied.
+fn of_file(error: &Error) -> Option<&'static str> {
+    match error.source()?.downcast_ref::<io::Error>()?.kind() {
+        io::ErrorKind::NotFound if error.kind() == ErrorKind::NotFound => Some("file_not_found"),
+        io::ErrorKind::PermissionDenied => Some("file_permission"),
+        _ => None,
+    }
 }
 
 fn exception(py: Python<'_>, code: &str, message: &str) -> PyResult<PyErr> {

@@ -56,9 +56,7 @@ struct OpenNode {
 
 impl OpenNode {
     fn new(node: Node) -> Self {
-        let config = &node.config().cache;
-        let cache = || node.epoch_cache(config.max_entries, config.max_bytes, ByMemory);
-        let paths = (config.enabled && !node.verifies_reads()).then(cache);
+        let paths = node.configured_cache(ByMemory);
         Self { node, paths }
     }
 }

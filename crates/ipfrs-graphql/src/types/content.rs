@@ -149,7 +149,7 @@ impl File {
     async fn target(&self, context: &Context<'_>) -> FieldResult<Option<String>> {
         match &self.object.kind {
             ObjectKind::Symlink(target) => {
-                request(context)?.budget.take_text(target).map_err(failed)?;
+                request(context)?.budget.take(text_len(target)).map_err(failed)?;
                 Ok(Some(String::from_utf8_lossy(target).into_owned()))
             }
             ObjectKind::File(_) | ObjectKind::Directory(_) | ObjectKind::Other => Ok(None),

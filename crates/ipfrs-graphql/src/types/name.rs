@@ -5,6 +5,7 @@ use ipfrs_node::NamedKey;
 
 use crate::context::{node, request};
 use crate::error::{FieldResult, failed};
+use crate::json::text_len;
 use crate::scalars::Long;
 
 /// An IPNS name whose key is in this repo.
@@ -27,7 +28,7 @@ impl Name {
     async fn value(&self, context: &Context<'_>) -> FieldResult<Option<String>> {
         let record = node(context)?.last_ipns_record(&self.0.id).await.map_err(failed)?;
         let Some(record) = record else { return Ok(None) };
-        request(context)?.budget.take_text(record.value()).map_err(failed)?;
+        request(context)?.budget.take(text_len(record.value())).map_err(failed)?;
         Ok(Some(String::from_utf8_lossy(record.value()).into_owned()))
     }
 

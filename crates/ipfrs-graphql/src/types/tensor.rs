@@ -7,6 +7,7 @@ use ipfrs_node::{Summary, TensorFile, TensorInfo};
 
 use crate::context::{node, request};
 use crate::error::{FieldResult, failed};
+use crate::json::text_len;
 use crate::scalars::{Cid, Long};
 
 /// A tensor in a file.
@@ -20,7 +21,7 @@ pub(crate) struct Tensor {
 impl Tensor {
     /// Name of the tensor; empty for the tensor of a .npy file.
     async fn name(&self, context: &Context<'_>) -> FieldResult<&str> {
-        request(context)?.budget.take_text(self.info.name.as_bytes()).map_err(failed)?;
+        request(context)?.budget.take(text_len(self.info.name.as_bytes())).map_err(failed)?;
         Ok(&self.info.name)
     }
 

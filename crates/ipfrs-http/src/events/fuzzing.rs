@@ -10,7 +10,7 @@ pub(crate) fn message(text: &str) {
     match parse(text) {
         Ok(Request::Subscribe { topic, filter, .. }) => {
             if let Some(topic) = Topic::ALL.into_iter().find(|known| known.name() == topic) {
-                let _ = Filter::read(topic, &filter);
+                let _ = Filter::read(topic, &filter.unwrap_or_default());
             }
         }
         Ok(_) => {}

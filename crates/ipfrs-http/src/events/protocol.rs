@@ -21,7 +21,7 @@ pub(super) enum Request {
     Subscribe {
         topic: String,
         #[serde(default)]
-        filter: Map<String, Value>,
+        filter: Option<Map<String, Value>>,
         /// Number of the last event that the client has.
         #[serde(default)]
         after: Option<u64>,

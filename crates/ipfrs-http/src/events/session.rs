@@ -111,7 +111,7 @@ async fn respond(
             let own = state.node.events_instance();
             // Numbers of another process mean nothing here: how many events were missed is unknown.
             let is_foreign = instance.is_some_and(|instance| instance != own);
-            let subscribed = subscribe(state, &topic, &filter, after.filter(|_| !is_foreign));
+            let subscribed = subscribe(state, &topic, &filter.unwrap_or_default(), after.filter(|_| !is_foreign));
             let (topic, subscription) = match subscribed {
                 Ok(subscribed) => subscribed,
                 Err(e) => return refuse(socket, &e, id).await,

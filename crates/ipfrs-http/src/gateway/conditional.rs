@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
 use http::{HeaderMap, HeaderName};
+use ipfrs_core::timestamp;
 
 use crate::compression::is_tag_suffix;
 
@@ -17,8 +18,8 @@ pub(crate) fn if_none_match(headers: &HeaderMap, etag: &str) -> bool {
 /// When a file was modified (`Last-Modified`).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Modified {
-    /// The time, in whole seconds.
-    pub(crate) time: SystemTime,
+    /// The time, in seconds since 1970.
+    pub(crate) seconds: i64,
     /// Whether the path always has this file. A path of a name may get an older file.
     pub(crate) is_final: bool,
 }
@@ -30,15 +31,20 @@ pub(crate) fn is_not_modified(headers: &HeaderMap, etag: &str, modified: Option<
         return if_none_match(headers, etag);
     }
     match (date(headers, IF_MODIFIED_SINCE), modified) {
-        (Some(since), Some(modified)) if modified.is_final => modified.time <= since,
-        (Some(since), Some(modified)) => modified.time == since,
+        (Some(since), Some(modified)) if modified.is_final => modified.seconds <= since,
+        (Some(since), Some(modified)) => modified.seconds == since,
         _ => false,
     }
 }
 
-/// Returns the date in a header. Invalid dates are ignored (RFC 9110, 13.1.3).
-fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
-    headers.get(name)?.to_str().ok().and_then(|date| httpdate::parse_http_date(date.trim()).ok())
+/// Returns the date in a header, in seconds since 1970. Invalid dates are ignored (RFC 9110, 13.1.3).
+fn date(headers: &HeaderMap, name: HeaderName) -> Option<i64> {
+    let text = headers.get(name)?.to_str().ok()?.trim();
+    match httpdate::parse_http_date(text) {
+        Ok(date) => i64::try_from(date.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs()).ok(),
+        // It may be before 1970, which `httpdate` does not read.
+        Err(_) => timestamp::parse_http(text),
+    }
 }
 
 /// Whether `If-Match` is present and contains neither a strong match for `etag` nor `*`, or without it
@@ -46,7 +52,7 @@ fn date(headers: &HeaderMap, name: HeaderName) -> Option<SystemTime> {
 /// (RFC 9110, 13.1.4).
 pub(crate) fn if_match_fails(headers: &HeaderMap, etag: &str, modified: Option<Modified>) -> bool {
     if !headers.contains_key(IF_MATCH) {
-        return matches!((date(headers, IF_UNMODIFIED_SINCE), modified), (Some(since), Some(of)) if of.time > since);
+        return matches!((date(headers, IF_UNMODIFIED_SINCE), modified), (Some(since), Some(of)) if of.seconds > since);
     }
     let values = headers.get_all(IF_MATCH).iter().filter_map(|value| value.to_str().ok());
     let is_strong = |tag: &str| !tag.starts_with("W/") && !etag.starts_with("W/");
@@ -60,7 +66,7 @@ pub(crate) fn range_applies(headers: &HeaderMap, etag: &str, modified: Option<Mo
         None => true,
         // The date of another file under the same name could be equal (RFC 9110, 8.8.2.2).
         Some(Ok(tag)) if !tag.contains('"') => {
-            matches!((date(headers, IF_RANGE), modified), (Some(date), Some(of)) if of.is_final && of.time == date)
+            matches!((date(headers, IF_RANGE), modified), (Some(date), Some(of)) if of.is_final && of.seconds == date)
         }
         Some(Ok(tag)) => tag.trim() == etag && !etag.starts_with("W/"),
         Some(Err(_)) => false,
@@ -150,7 +156,7 @@ mod tests {
     const LATER: &str = "Wed, 21 Oct 2015 07:28:01 GMT";
 
     fn modified(is_final: bool) -> Modified {
-        Modified { time: httpdate::parse_http_date(DATE).unwrap(), is_final }
+        Modified { seconds: timestamp::parse_http(DATE).unwrap(), is_final }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Headers and body of a response about content.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum::response::{IntoResponse, Response};
 use http::header::{
@@ -8,7 +8,7 @@ use http::header::{
     VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use ipfrs_core::Result;
+use ipfrs_core::{Result, timestamp};
 use ipfrs_node::{Mtime, Object};
 
 use super::conditional::Modified;
@@ -20,6 +20,7 @@ use super::request::GatewayRequest;
 use super::{conditional, range};
 use crate::body::header_text;
 use crate::compression::{Representation, Unchanging};
+use crate::content_limits::{self, Remedy};
 use crate::state::AppState;
 
 const X_IPFS_ROOTS: HeaderName = HeaderName::from_static("x-ipfs-roots");
@@ -63,15 +64,14 @@ impl ContentResponse {
         self.headers.insert(name, value);
     }
 
-    /// Sets `Last-Modified` to the modification time of a file, if it has one between 1970 and now.
+    /// Sets `Last-Modified` to a modification time, unless it is in the future. As in Kubo, 0 means no time.
     pub(super) fn last_modified(&mut self, request: &GatewayRequest<'_>, mtime: Option<Mtime>) {
-        let Some(mtime) = mtime.filter(|mtime| mtime.seconds > 0) else { return };
-        let Some(time) = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(mtime.seconds.unsigned_abs())) else {
-            return;
-        };
-        if time <= SystemTime::now() {
-            self.set(LAST_MODIFIED, header_text(&httpdate::fmt_http_date(time)));
-            self.modified = Some(Modified { time, is_final: request.freshness == Freshness::Immutable });
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+        let is_known = |mtime: &Mtime| mtime.seconds != 0 && i64::try_from(now).is_ok_and(|now| mtime.seconds <= now);
+        let Some(Mtime { seconds, .. }) = mtime.filter(is_known) else { return };
+        if let Some(date) = timestamp::format_http(seconds) {
+            self.set(LAST_MODIFIED, header_text(&date));
+            self.modified = Some(Modified { seconds, is_final: request.freshness == Freshness::Immutable });
         }
     }
 
@@ -82,6 +82,12 @@ impl ContentResponse {
             let location = format!("{}?{query}format={}", request.raw_path, request.format.name());
             self.set(CONTENT_LOCATION, url_header(&location));
         }
+    }
+
+    /// Whether the request's conditions decide the response without content (RFC 9110, 13.2.2).
+    pub(super) fn is_settled(&self, request: &HeaderMap) -> bool {
+        conditional::if_match_fails(request, &self.etag, self.modified)
+            || conditional::is_not_modified(request, &self.etag, self.modified)
     }
 
     /// Returns the final response if the request's conditions decide it without content (RFC 9110, 13.2.2). `length`
@@ -104,6 +110,9 @@ impl ContentResponse {
     }
 
     /// Returns a response with the payload, or with the requested ranges of it.
+    ///
+    /// # Errors
+    /// See [`Payload::respond`] and [`content_limits::check_range`].
     pub(super) async fn payload(mut self, state: &AppState, request: &HeaderMap, payload: Payload) -> Result<Response> {
         let length = Some(payload.size());
         if let Some(settled) = self.settled(request, length) {
@@ -113,6 +122,9 @@ impl ContentResponse {
         let applies = conditional::range_applies(request, &self.etag, self.modified);
         let range_header = applies.then(|| request.get(http::header::RANGE)).flatten();
         let ranges = range::parse(range_header, payload.size(), self.max_ranges);
+        if let Payload::File(file) = &payload {
+            content_limits::check_range(state, ranges != Ranges::Whole, file.size(), Remedy::Gateway)?;
+        }
         let whole = Representation { content_type: self.headers.get(CONTENT_TYPE).cloned(), length };
         let (status, body) = payload.respond(&state.node, ranges, &mut self.headers, self.is_head).await?;
         let mut response = self.into_response(status, body);

@@ -1,7 +1,7 @@
 //! Files, directories, symbolic links and pages.
 
 use axum::response::Response;
-use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, RANGE};
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{Object, ObjectKind, leads_nowhere};
@@ -29,6 +29,7 @@ pub(super) async fn shown(
         }
         ObjectKind::Symlink(target) => {
             let mut response = ContentResponse::new(state, request, &object, etag(&object, ""));
+            response.last_modified(request, state.node.object_info(&object).await?.attributes.mtime);
             response.set(CONTENT_TYPE, HeaderValue::from_static("inode/symlink"));
             set_disposition(&mut response, request, &object);
             response.payload(state, headers, Payload::Bytes(target.clone())).await
@@ -54,14 +55,16 @@ async fn deserialised(
     file: Payload,
     name: Option<&str>,
 ) -> Result<Response> {
-    content_limits::check_size(state, file.size(), Remedy::Gateway)?;
-    content_limits::check_range(state, headers.contains_key(RANGE), file.size(), Remedy::Gateway)?;
     let mut response = ContentResponse::new(state, request, etag_of, etag(etag_of, ""));
-    response.set(CONTENT_TYPE, content_type_of(state, request, &file, name).await);
-    set_disposition(&mut response, request, etag_of);
     if let Payload::File(file) = &file {
         response.last_modified(request, file.mtime());
     }
+    // A file that is too large is not read for its type. The client may have it already (RFC 9110, 13.2.2).
+    if !response.is_settled(headers) {
+        content_limits::check_size(state, file.size(), Remedy::Gateway)?;
+    }
+    response.set(CONTENT_TYPE, content_type_of(state, request, &file, name).await);
+    set_disposition(&mut response, request, etag_of);
     response.payload(state, headers, file).await
 }
 

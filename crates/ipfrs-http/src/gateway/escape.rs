@@ -16,6 +16,11 @@ pub(super) fn encode(segment: impl AsRef<[u8]>) -> String {
     percent_encode(segment.as_ref(), SEGMENT).to_string()
 }
 
+/// Encodes the bytes of a name that are not printable ASCII.
+pub(super) fn encode_non_ascii(name: impl AsRef<[u8]>) -> String {
+    percent_encode(name.as_ref(), CONTROLS).to_string()
+}
+
 /// Returns a name with escapes for all characters that are invisible or change how the surrounding text looks:
 /// control characters, line ends, invisible characters, and characters that change the direction of text (Unicode
 /// Technical Report 36). Bytes that are not UTF-8 are escaped as well, and so is the bracket that starts an escape,

@@ -10,13 +10,13 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use ipfrs_core::{Error, Result, hash};
-use ipfrs_node::{Name, NameRoot, Record};
+use ipfrs_core::{Result, hash};
+use ipfrs_node::{Name, Record};
 
 use super::address::Address;
 use super::escape::{normalised, url_header};
 use super::format::{Format, IPNS_RECORD_MEDIA_TYPE};
-use super::path::{decoded, parts, shown};
+use super::path::key_name;
 use super::request::Wanted;
 use super::{conditional, disposition};
 use crate::body::header_text;
@@ -68,7 +68,7 @@ pub(crate) fn answer(record: &Record, file: &str, cache_control: &str, request: 
 /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the path is anything but a name of a key;
 /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if there is no valid record.
 pub(super) async fn respond(state: &AppState, parts: &Parts, content_path: &str, wanted: &Wanted) -> Result<Response> {
-    let name = name_of(content_path)?;
+    let name = key_name(content_path)?;
     let record = state.node.ipns_record(&name).await?;
     let file = wanted.filename.clone().unwrap_or_else(|| file_name(&name));
     let max_age = record.lifetime(SystemTime::now(), state.node.config().ipns.record_ttl()).as_secs();
@@ -81,24 +81,4 @@ pub(super) async fn respond(state: &AppState, parts: &Parts, content_path: &str,
         headers.insert(CONTENT_LOCATION, url_header(&location));
     }
     Ok(response)
-}
-
-/// Whether a path is the name of a key, which may have a record.
-pub(super) fn is_possible(content_path: &str) -> bool {
-    name_of(content_path).is_ok()
-}
-
-/// Returns the name of the key in a path without further segments.
-fn name_of(content_path: &str) -> Result<Name> {
-    let invalid = |why: &str| Error::invalid(format!("no ipns-record exists for {:?}: {why}", shown(content_path)));
-    let rest = content_path.strip_prefix("/ipns/").ok_or_else(|| invalid("only names under /ipns/ have one"))?;
-    let mut parts = parts(rest);
-    let name = decoded(content_path, parts.next().ok_or_else(|| invalid("the name is missing"))?)?;
-    if parts.next().is_some() {
-        return Err(invalid("a name has a record, but a path below it has none"));
-    }
-    match NameRoot::parse(&name)? {
-        NameRoot::Key(name) => Ok(name),
-        NameRoot::Domain(_) => Err(invalid("a domain has a DNSLink instead")),
-    }
 }

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue};
 use ipfrs_core::{Base, Error, hash};
 use ipfrs_node::LinkName;
 
-use super::escape::{encode, visible};
+use super::escape::{encode, encode_non_ascii, visible};
 use super::request::GatewayRequest;
 use super::site::Links;
 use crate::body::header_text;
@@ -137,8 +137,8 @@ impl Places {
     /// Returns the link to content by its CID, to be saved as `name`, and whether the link leads to another site.
     pub(super) fn cid(&self, cid: &str, name: &LinkName) -> (String, bool) {
         match &self.content {
-            // Encoded twice, as in Kubo's listings. The conformance suite expects this form of the link.
-            Some(host) => (format!("{host}/ipfs/{cid}?filename={}", encode(encode(name))), false),
+            // Characters that are not ASCII are encoded twice, as in Kubo's listings: the conformance suite expects it.
+            Some(host) => (format!("{host}/ipfs/{cid}?filename={}", encode(encode_non_ascii(name))), false),
             None => (format!("https://cid.ipfs.tech/#{cid}"), true),
         }
     }

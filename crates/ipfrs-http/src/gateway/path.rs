@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use ipfrs_core::{Error, Result, parse_cid};
-use ipfrs_node::{ContentPath, LinkName};
+use ipfrs_node::{ContentPath, LinkName, Name, NameRoot};
 use percent_encoding::percent_decode_str;
 
 /// Parses `[/ipfs/]{cid}[/path]`.
@@ -74,6 +74,24 @@ pub(crate) fn parts(path: &str) -> impl Iterator<Item = &str> {
 pub(super) fn decoded<'a>(raw: &str, part: &'a str) -> Result<Cow<'a, str>> {
     let decoded = percent_decode_str(part).decode_utf8();
     decoded.map_err(|_| Error::invalid(format!("invalid path {:?}: its root is not UTF-8", shown(raw))))
+}
+
+/// Returns the name of the key in a path without further segments. It may have a record.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for all other paths.
+pub(super) fn key_name(content_path: &str) -> Result<Name> {
+    let invalid = |why: &str| Error::invalid(format!("no ipns-record exists for {:?}: {why}", shown(content_path)));
+    let rest = content_path.strip_prefix("/ipns/").ok_or_else(|| invalid("only names under /ipns/ have one"))?;
+    let mut parts = parts(rest);
+    let name = decoded(content_path, parts.next().ok_or_else(|| invalid("the name is missing"))?)?;
+    if parts.next().is_some() {
+        return Err(invalid("a name has a record, but a path below it has none"));
+    }
+    match NameRoot::parse(&name)? {
+        NameRoot::Key(name) => Ok(name),
+        NameRoot::Domain(_) => Err(invalid("a domain has a DNSLink instead")),
+    }
 }
 
 /// Whether a path ends with a slash.

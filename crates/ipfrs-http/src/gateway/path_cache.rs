@@ -61,9 +61,7 @@ impl Weighter<String, Arc<CachedPath>> for ByMemory {
 
 impl PathCache {
     pub(crate) fn new(node: &Node) -> Self {
-        let config = &node.config().cache;
-        let cache = || node.epoch_cache(config.max_entries, config.max_bytes, ByMemory);
-        Self { cache: (config.enabled && !node.verifies_reads()).then(cache), meter: node.cache_meter("path") }
+        Self { cache: node.configured_cache(ByMemory), meter: node.cache_meter("path") }
     }
 
     /// Returns the entry of a path, if there is one that is still valid.

@@ -13,10 +13,10 @@ use super::address::Address;
 use super::escape::normalised;
 use super::format::{Format, SERVICE_WORKER, accepts_others, format_by_name, formats_by_accept};
 use super::freshness::Freshness;
-use super::path::parts;
+use super::path::{key_name, parts};
 use super::path_cache::CachedPath;
 use super::site::{Links, Site};
-use super::{ipns_record, trustless};
+use super::trustless;
 use crate::config::Namespace;
 
 /// Requested form of content, from the query and `Accept`.
@@ -46,7 +46,7 @@ impl Wanted {
         let mut wanted = Self::parse(parts)?;
         wanted.restrict(&parts.headers, |format| match format {
             _ if site.is_trustless => trustless::is_verifiable(format, content_path),
-            Format::IpnsRecord => ipns_record::is_possible(content_path),
+            Format::IpnsRecord => key_name(content_path).is_ok(),
             _ => true,
         });
         Ok(wanted)

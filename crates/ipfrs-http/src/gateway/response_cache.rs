@@ -106,10 +106,8 @@ impl ResponseCache {
     /// Creates the cache. Without `deserialized` it keeps nothing: it is asked before the host of a request is known,
     /// and other hosts may serve files.
     pub(crate) fn new(node: &Node, metrics: &HttpMetrics, deserialized: bool) -> Self {
-        let config = &node.config().cache;
-        let cache = || node.epoch_cache(config.max_entries, config.max_bytes, ByText);
         Self {
-            cache: (config.enabled && deserialized && !node.verifies_reads()).then(cache),
+            cache: node.configured_cache(ByText).filter(|_| deserialized),
             meter: node.cache_meter("answer"),
             family: metrics.family(IPFS_ROUTE, &Method::GET),
             started: Instant::now(),

@@ -4,14 +4,14 @@
 use std::time::SystemTime;
 
 use axum::body::Body;
-use axum::extract::{Extension, OriginalUri, Path, Query, State};
+use axum::extract::{Extension, OriginalUri, Path, State};
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, LAST_MODIFIED, VARY};
-use http::{HeaderMap, HeaderValue, StatusCode};
-use ipfrs_core::{Error, parse_cid};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use ipfrs_core::{Error, Result, parse_cid};
 use ipfrs_middleware::OverTls;
 use ipfrs_node::Name;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::response::{HandlerResult, accepted, names};
@@ -53,25 +53,41 @@ pub(crate) struct PeerRecord {
 }
 
 /// Filters of IPIP-484. Each is a list of names, separated by commas.
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) struct Filters {
+#[derive(Default)]
+struct Filters {
     /// Protocols of which a provider must have one.
     filter_protocols: Option<String>,
     /// Protocols of which an address must contain one, or, after `!`, none.
     filter_addrs: Option<String>,
 }
 
+impl Filters {
+    /// Reads the filters from a query. One that is there twice is an error, since one of them would be ignored.
+    fn read(uri: &Uri) -> Result<Self> {
+        let mut filters = Self::default();
+        for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+            let filter = match &*name {
+                "filter-protocols" => &mut filters.filter_protocols,
+                "filter-addrs" => &mut filters.filter_addrs,
+                _ => continue,
+            };
+            if filter.replace(value.into_owned()).is_some() {
+                return Err(Error::invalid(format!("{name} is in the query twice: send it once")));
+            }
+        }
+        Ok(filters)
+    }
+}
+
 /// `GET /providers/{cid}`: this node, if it has the block. It knows no others.
 pub(super) async fn providers(
     State(state): State<AppState>,
     Path(cid): Path<String>,
-    Query(filters): Query<Filters>,
     uri: OriginalUri,
     over_tls: Option<Extension<OverTls>>,
     headers: HeaderMap,
 ) -> HandlerResult {
-    let cid = parse_cid(&cid)?;
+    let (cid, filters) = (parse_cid(&cid)?, Filters::read(&uri)?);
     let has_block = state.node.batch_has(&[cid]).await?.iter().any(Option::is_some);
     let record =
         has_block.then(|| own_record(&state, &filters, hosts::multiaddr(&uri, &headers, over_tls.is_some()))).flatten();
@@ -83,13 +99,13 @@ pub(super) async fn providers(
 pub(super) async fn peers(
     State(state): State<AppState>,
     Path(peer_id): Path<String>,
-    Query(filters): Query<Filters>,
     uri: OriginalUri,
     over_tls: Option<Extension<OverTls>>,
     headers: HeaderMap,
 ) -> HandlerResult {
     let name =
         Name::parse(&peer_id).map_err(|e| Error::invalid(format!("{peer_id:?} is not a peer ID: {}", e.message())))?;
+    let filters = Filters::read(&uri)?;
     let is_own = name == state.node.identity().name();
     let record =
         is_own.then(|| own_record(&state, &filters, hosts::multiaddr(&uri, &headers, over_tls.is_some()))).flatten();

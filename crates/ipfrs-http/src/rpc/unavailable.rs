@@ -16,7 +16,8 @@ use crate::state::AppState;
 const NO_PUBSUB: &str = "experimental pubsub feature not enabled, run daemon with --enable-pubsub-experiment to use: \
                          ipfrs has no pubsub, use the events of /ws or a message broker";
 const NO_P2P: &str = "libp2p stream mounting not enabled: ipfrs forwards no streams, use a tunnel such as SSH";
-const ONLINE: &str = "this command must be run in online mode. Try running 'ipfs daemon' first";
+const ONLINE: &str = "this command must be run in online mode. Try running 'ipfs daemon' first: peers are disabled, \
+                      set retrieval.bitswap.enabled = true and restart the daemon";
 const NO_DHT: &str = "routing service is not a DHT";
 
 fn unsupported(why: &str) -> CommandResult {
@@ -116,7 +117,7 @@ pub(super) async fn provide(args: Args) -> CommandResult {
 /// Checks that there are peers.
 ///
 /// # Errors
-/// Kubo's error without a network.
+/// An error that begins as Kubo's without a network.
 pub(super) fn needs_peers(state: &AppState) -> Result<()> {
     state.node.peers().map(drop).map_err(|e| Error::unsupported(ONLINE).with_source(e))
 }

@@ -1,8 +1,8 @@
 //! Request bodies of batches: JSON or CAR.
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Uri};
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::accept::preferred;
 use serde::Deserialize;
@@ -13,14 +13,6 @@ use crate::json_object;
 /// Parses JSON, whatever the request's `Content-Type`: `curl -d` sends form-urlencoded.
 pub(super) fn json<'a, T: Deserialize<'a>>(body: &'a Bytes, expected: &str) -> Result<T> {
     json_object::parse(body).map_err(|e| Error::invalid(format!("the body is not JSON like {expected}: {e}")))
-}
-
-/// Refuses a query: the route has no parameters.
-pub(super) fn check_no_query(uri: &Uri) -> Result<()> {
-    match form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).next() {
-        Some((name, _)) => Err(Error::invalid(format!("unknown parameter {name:?}: this route has none"))),
-        None => Ok(()),
-    }
 }
 
 /// Whether the body of a request is a CAR, according to `Content-Type`.

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Query, Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
@@ -24,6 +23,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::batch_body::{is_car, json};
+use super::parameters;
 use crate::body::{self, Whole};
 use crate::error::{Problem, part_text};
 use crate::request_id::RequestId;
@@ -35,21 +35,12 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum TransactionMode {
-    #[default]
-    Atomic,
-    BestEffort,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PutRequest<'a> {
     #[serde(borrow, deserialize_with = "bounded")]
     blocks: Vec<PutItem<'a>>,
-    #[serde(default)]
-    transaction_mode: TransactionMode,
+    transaction_mode: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -95,48 +86,39 @@ fn bounded<'de, D: Deserializer<'de>>(list: D) -> std::result::Result<Vec<PutIte
 /// Bytes of memory for a block of a CAR in addition to its data.
 const SECTION_BYTES: usize = 512;
 
-/// Options for a CAR body, which cannot contain them.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PutQuery {
-    transaction_mode: Option<TransactionMode>,
-}
-
 /// Stores a batch durably: a JSON body, or a CAR body whose blocks are all verified.
 pub(super) async fn put(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
-    query: Result<Query<PutQuery>, QueryRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
     let outcome = async {
-        let Query(query) = query.map_err(|e| Error::invalid(e.body_text()))?;
+        // For a CAR, which cannot contain it.
+        let by_query = parameters::only(request.uri(), "transaction_mode")?.as_deref().map(mode).transpose()?;
         if is_car(request.headers()) {
             let memory = Arc::new(Mutex::new(state.memory.reservation()));
-            let mode = query.transaction_mode.unwrap_or_default();
+            let mode = by_query.unwrap_or_default();
             let batch = from_car(&state, request.into_body(), mode, memory.clone()).await?;
             return state.node.batch_put(batch).await;
         }
-        let (batch, _memory) = from_json(&state, request.into_body(), query.transaction_mode).await?;
+        let (batch, _memory) = from_json(&state, request.into_body(), by_query).await?;
         state.node.batch_put(batch).await
     };
     let outcome = outcome.await.map_err(|e| Problem::new(e, &id))?;
     render(outcome, &String::from_utf8_lossy(&state.request_ids.make()), &id)
 }
 
-fn mode(mode: TransactionMode) -> PutMode {
-    match mode {
-        TransactionMode::Atomic => PutMode::Atomic,
-        TransactionMode::BestEffort => PutMode::BestEffort,
+/// Parses a transaction mode.
+fn mode(name: &str) -> Result<PutMode> {
+    match name {
+        "atomic" => Ok(PutMode::Atomic),
+        "best_effort" => Ok(PutMode::BestEffort),
+        other => Err(Error::invalid(format!("transaction_mode {other:?} is unknown: use atomic or best_effort"))),
     }
 }
 
 /// Parses a batch, and returns it with the memory reserved for it.
-async fn from_json(
-    state: &AppState,
-    body: Body,
-    by_query: Option<TransactionMode>,
-) -> Result<(BatchPut, RequestMemory)> {
+async fn from_json(state: &AppState, body: Body, by_query: Option<PutMode>) -> Result<(BatchPut, RequestMemory)> {
     let batch = &state.node.config().batch;
     let most = batch.max_batch_bytes;
     // Base64 encodes three bytes as four; the rest of an item fits into a kilobyte.
@@ -154,7 +136,8 @@ async fn from_json(
     // Decoding megabytes must not block a runtime worker.
     let decoded = tokio::task::spawn_blocking(move || {
         let request: PutRequest = json(&body, r#"{"blocks":[{"data":"BASE64"}]}"#)?;
-        let mode = mode(by_query.unwrap_or(request.transaction_mode));
+        let by_body = request.transaction_mode.as_deref().map(mode).transpose()?;
+        let mode = by_query.or(by_body).unwrap_or_default();
         let items: Vec<_> = request.blocks.into_iter().map(item).collect();
         let of_item = |item: &Result<BatchItem>| match item {
             Ok(BatchItem::Put(block)) => block.data.len(),
@@ -193,12 +176,7 @@ fn item(item: PutItem<'_>) -> Result<BatchItem> {
 }
 
 /// Reads a complete CAR, which is limited to the size of a batch.
-async fn from_car(
-    state: &AppState,
-    body: Body,
-    by_query: TransactionMode,
-    memory: Arc<Mutex<RequestMemory>>,
-) -> Result<BatchPut> {
+async fn from_car(state: &AppState, body: Body, mode: PutMode, memory: Arc<Mutex<RequestMemory>>) -> Result<BatchPut> {
     let batch = &state.node.config().batch;
     // Only the blocks of a batch and their content IDs are kept.
     let most = batch.max_batch_bytes.saturating_add(batch.max_batch_size.saturating_mul(SECTION_BYTES));
@@ -224,7 +202,7 @@ async fn from_car(
         }
         items.push(Ok(BatchItem::Verified(block)));
     }
-    Ok(BatchPut { items, mode: mode(by_query) })
+    Ok(BatchPut { items, mode })
 }
 
 /// Renders `{"stored","errors","transaction_id","transaction_status"}`. If nothing was stored, the response is a

@@ -16,5 +16,5 @@ pub(super) async fn show(
 ) -> Result<Response, Problem> {
     let why = "the program that embeds this gateway has its configuration";
     let shown = state.configuration.get().ok_or_else(|| Problem::new(Error::not_found(why), &id))?;
-    Ok(([(CACHE_CONTROL, "no-store"), (CONTENT_TYPE, "application/json")], shown.running.clone()).into_response())
+    Ok(([(CACHE_CONTROL, "no-store"), (CONTENT_TYPE, "application/json")], shown.running.json()).into_response())
 }

@@ -12,8 +12,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{ContentPath, Expected, FileContent, Object, ObjectKind, Span, expecting};
 
+use super::parameters::{repeated, unknown};
 use super::refusal::Refusal;
-use super::upload::repeated;
 use crate::access::check_root;
 use crate::body::header_text;
 use crate::compression::{Representation, Unchanging};
@@ -50,7 +50,6 @@ fn beyond_end(what: &str, size: u64) -> Refusal {
 async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Response, Refusal> {
     let query = Query::read(parts.uri.query().unwrap_or_default())?;
     let name = path.segments().last().map(|name| name.to_string_lossy().into_owned());
-    let is_part = query.offset.is_some() || query.limit.is_some() || parts.headers.contains_key(RANGE);
     let expected = match parts.headers.get(RANGE) {
         _ if parts.method == Method::HEAD => Expected::Block,
         Some(range) => retrieval::of_range(range),
@@ -60,9 +59,6 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     let etag = format!("\"{}\"", object.resolved.cid);
     let name = query.filename.clone().or(name).unwrap_or_else(|| object.resolved.cid.clone());
     let file = file(&object).await?;
-    content_limits::check_size(state, file.size(), Remedy::Download)?;
-    content_limits::check_range(state, is_part, file.size(), Remedy::Download)?;
-
     let mut headers = HeaderMap::with_capacity(12);
     headers.insert(ETAG, header_text(&etag));
     headers.insert(CACHE_CONTROL, state.immutable.clone());
@@ -75,16 +71,19 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     if conditional::if_none_match(&parts.headers, &etag) {
         return Ok(whole.describe(response(StatusCode::NOT_MODIFIED, headers, Body::empty())));
     }
+    let size = file.size();
+    content_limits::check_size(state, size, Remedy::Download)?;
     headers.insert(CONTENT_TYPE, content_type);
     headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &name));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 
     let is_head = parts.method == Method::HEAD;
     let range = parts.headers.get(RANGE).filter(|_| conditional::range_applies(&parts.headers, &etag, None));
-    if let Some(span) = query.span(file.size())? {
+    if let Some(span) = query.span(size)? {
         if range.is_some() {
             return Err(Error::invalid("Range cannot be combined with offset or limit: use one of them").into());
         }
+        content_limits::check_range(state, true, size, Remedy::Download)?;
         headers.insert(CONTENT_LENGTH, span.len.into());
         let payload = Payload::File(file);
         let body = match is_head {
@@ -94,8 +93,8 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
         return Ok(response(StatusCode::OK, headers, body));
     }
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    let size = file.size();
     let ranges = range::parse(range, size, state.config.max_ranges);
+    content_limits::check_range(state, ranges != range::Ranges::Whole, size, Remedy::Download)?;
     if ranges == range::Ranges::Unsatisfiable {
         return Err(beyond_end("the range", size));
     }
@@ -145,10 +144,7 @@ impl Query {
                 "limit" => read.limit.replace(bytes()?).is_some(),
                 "filename" if value.is_empty() => false,
                 "filename" => read.filename.replace(value.into_owned()).is_some(),
-                other => {
-                    let known = "use offset, limit or filename";
-                    return Err(Error::invalid(format!("unknown parameter {other:?}: {known}")));
-                }
+                other => return Err(unknown(other, "use offset, limit or filename")),
             };
             if is_repeated {
                 return Err(repeated(&name));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
@@ -13,6 +13,7 @@ use ipfrs_middleware::auth::{KeyInfo, NewKey, Scope};
 use ipfrs_rpc::types::{ApiKey, ApiKeys, CreatedApiKey, NewApiKey};
 
 use super::batch_body;
+use super::parameters::InPath;
 use crate::error::Problem;
 use crate::request_id::RequestId;
 use crate::state::AppState;
@@ -47,7 +48,7 @@ pub(super) async fn create(
 pub(super) async fn revoke(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
-    Path(key): Path<String>,
+    InPath(key): InPath,
 ) -> std::result::Result<Response, Problem> {
     let revoked = state.auth.revoke_key(&key).await.map_err(|e| Problem::new(e, &id))?;
     Ok(unstored(Json(shown(&revoked))))

@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Path, Query, State};
+use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode, Uri};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{OperationId, OperationState, Progress};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use utoipa::ToSchema;
 
+use super::parameters::{self, InPath};
 use crate::Lifecycle;
 use crate::error::{self, Problem};
 use crate::request_id::RequestId;
@@ -40,12 +40,6 @@ const RETRY: &[u8] = b"retry: 1000\n";
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Header that asks proxies, such as nginx, to forward each event immediately.
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
-
-#[derive(Deserialize)]
-pub(super) struct WaitQuery {
-    /// Seconds to wait for an unknown operation.
-    wait: Option<u64>,
-}
 
 /// Progress of an operation, as sent to clients.
 #[derive(Serialize, ToSchema)]
@@ -120,7 +114,7 @@ pub(super) async fn list(State(state): State<AppState>) -> Response {
 pub(super) async fn cancel(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
-    Path(operation): Path<String>,
+    InPath(operation): InPath,
 ) -> Result<StatusCode, Problem> {
     let cancelled = async { state.node.cancel_operation(&operation.parse()?).await };
     cancelled.await.map_err(|e| Problem::new(e, &id))?;
@@ -132,19 +126,15 @@ pub(super) async fn cancel(
 pub(super) async fn follow(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
-    Path(operation): Path<String>,
-    query: Result<Query<WaitQuery>, QueryRejection>,
+    InPath(operation): InPath,
+    uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let response = async {
-        let Query(query) = query.map_err(|e| Error::invalid(e.body_text()))?;
-        let wait = query.wait.unwrap_or(WAIT_SECONDS);
-        if wait > MAX_WAIT_SECONDS {
-            return Err(Error::invalid(format!("wait = {wait}: accepted values are 0 to {MAX_WAIT_SECONDS} seconds")));
-        }
+        let wait = wait(&uri)?;
         let operation: OperationId = operation.parse()?;
         let progress = tokio::select! {
-            progress = state.node.watch_operation(&operation, Duration::from_secs(wait)) => progress?,
+            progress = state.node.watch_operation(&operation, wait) => progress?,
             () = state.lifecycle.shutdown_requested() => {
                 return Err(Error::new(ErrorKind::Unavailable, "the daemon is shutting down"));
             }
@@ -152,6 +142,14 @@ pub(super) async fn follow(
         Ok(response(progress, &headers, state.lifecycle.clone()))
     };
     response.await.map_err(|e| Problem::new(e, &id))
+}
+
+/// Returns the time to wait for an unknown operation.
+fn wait(uri: &Uri) -> Result<Duration> {
+    let Some(text) = parameters::only(uri, "wait")? else { return Ok(Duration::from_secs(WAIT_SECONDS)) };
+    let seconds = text.parse().ok().filter(|seconds| *seconds <= MAX_WAIT_SECONDS);
+    let why = || Error::invalid(format!("invalid wait {text:?}: use a number of seconds from 0 to {MAX_WAIT_SECONDS}"));
+    seconds.map(Duration::from_secs).ok_or_else(why)
 }
 
 fn response(progress: watch::Receiver<Progress>, headers: &HeaderMap, lifecycle: Lifecycle) -> Response {

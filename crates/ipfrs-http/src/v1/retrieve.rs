@@ -2,10 +2,12 @@
 
 use axum::Json;
 use axum::extract::{Extension, OriginalUri, State};
+use http::Uri;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{Expected, Retrieved};
 use ipfrs_rpc::types::RetrievalReport;
 
+use super::parameters;
 use crate::error::{Problem, text};
 use crate::gateway::path;
 use crate::origin::Checked;
@@ -25,26 +27,19 @@ pub(super) async fn retrieve(
 ) -> Result<Json<RetrievalReport>, Problem> {
     let retrieved = async {
         let path = path::parse(uri.path().strip_prefix(PREFIX).unwrap_or_default())?;
-        state.node.retrieve(path, scope(uri.query().unwrap_or_default())?).await
+        state.node.retrieve(path, scope(&uri)?).await
     };
     let retrieved = retrieved.await.map_err(|error| Problem::new(error, &id))?;
     Ok(Json(report(&retrieved, checked.is_some())))
 }
 
-fn scope(query: &str) -> Result<Expected> {
-    let mut scope = Expected::All;
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        scope = match (name.as_ref(), value.as_ref()) {
-            ("scope", "all") => Expected::All,
-            ("scope", "entity") => Expected::Entity,
-            ("scope", "block") => Expected::Block,
-            ("scope", other) => {
-                return Err(Error::invalid(format!("scope {other:?} is unknown: use all, entity or block")));
-            }
-            (other, _) => return Err(Error::invalid(format!("parameter {other:?} is unknown: use scope"))),
-        };
+fn scope(uri: &Uri) -> Result<Expected> {
+    match parameters::only(uri, "scope")?.as_deref() {
+        None | Some("all") => Ok(Expected::All),
+        Some("entity") => Ok(Expected::Entity),
+        Some("block") => Ok(Expected::Block),
+        Some(other) => Err(Error::invalid(format!("scope {other:?} is unknown: use all, entity or block"))),
     }
-    Ok(scope)
 }
 
 fn report(retrieved: &Retrieved, for_operator: bool) -> RetrievalReport {

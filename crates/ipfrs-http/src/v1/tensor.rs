@@ -128,8 +128,6 @@ async fn tensors(
     let content = file.content(&tensor_query.request)?;
     let media_type = media_type(tensor_query.request.format);
     let (size, etag) = (content.size(), headers.get(ETAG).cloned());
-    content_limits::check_size(state, size, Remedy::Tensor)?;
-    content_limits::check_range(state, parts.headers.contains_key(RANGE), size, Remedy::Tensor)?;
     let whole = Representation { content_type: Some(media_type.clone()), length: Some(size) };
     if let Some((dtype, shape)) = &content.one {
         let shape: Vec<_> = shape.iter().map(u64::to_string).collect();
@@ -139,12 +137,14 @@ async fn tensors(
     if wanted == Wanted::NotModified {
         return Ok(whole.describe(response(StatusCode::NOT_MODIFIED, headers)));
     }
+    content_limits::check_size(state, size, Remedy::Tensor)?;
     headers.insert(CONTENT_TYPE, media_type);
     headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &tensor_query.file_name(file)));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     let etag = etag.as_ref().and_then(|etag| etag.to_str().ok()).unwrap_or_default();
     let range = parts.headers.get(RANGE).filter(|_| conditional::range_applies(&parts.headers, etag, None));
     let ranges = range::parse(range, size, state.config.max_ranges);
+    content_limits::check_range(state, ranges != range::Ranges::Whole, size, Remedy::Tensor)?;
     if ranges == range::Ranges::Unsatisfiable {
         let detail = format!("the range is beyond the end, which is at byte {size}");
         return Err(Refusal::BeyondEnd { detail, size });

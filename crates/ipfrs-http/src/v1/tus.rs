@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use axum::extract::{Extension, Path, Request, State};
+use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,11 +12,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{NewUpload, UploadStatus};
 
+use super::parameters::InPath;
 use super::refusal::Refusal;
 use super::upload::{self, Query};
 use crate::body::{self, header_text};
 use crate::origin;
 use crate::request_id::{RequestId, X_OPERATION_ID};
+use crate::single_header::single;
 use crate::state::AppState;
 
 const VERSION: &str = "1.0.0";
@@ -68,7 +70,7 @@ pub(super) async fn collection(
 pub(super) async fn one(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
-    Path(upload): Path<String>,
+    InPath(upload): InPath,
     mut request: Request,
 ) -> Response {
     if let Err(refusal) = override_method(&state, &mut request) {
@@ -87,7 +89,7 @@ pub(super) async fn one(
 /// the guard have decided about the method that was sent, so a method that needs less than POST must not become another
 /// one, and the origin is checked again.
 fn override_method(state: &AppState, request: &mut Request) -> Result<(), Refusal> {
-    let Some(name) = request.headers().get(X_HTTP_METHOD_OVERRIDE) else { return Ok(()) };
+    let Some(name) = single(request.headers(), &X_HTTP_METHOD_OVERRIDE)? else { return Ok(()) };
     if request.method() != Method::POST {
         return Err(Error::invalid("X-HTTP-Method-Override replaces the method of POST requests only").into());
     }
@@ -210,7 +212,7 @@ fn headers_of(upload: &UploadStatus) -> HeaderMap {
 }
 
 fn check_version(headers: &HeaderMap) -> Result<(), Refusal> {
-    if headers.get(TUS_RESUMABLE).is_some_and(|version| version == VERSION) {
+    if single(headers, &TUS_RESUMABLE)?.is_some_and(|version| version == VERSION) {
         return Ok(());
     }
     Err(Refusal::precondition(format!("resumable uploads use tus {VERSION}: send Tus-Resumable: {VERSION}")))
@@ -233,11 +235,8 @@ fn check_extensions(headers: &HeaderMap) -> Result<()> {
 
 /// Parses a header with a number of bytes.
 fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64> {
-    let mut values = headers.get_all(name).into_iter();
-    let Some(value) = values.next() else { return Err(Error::invalid(format!("the header {name} is missing"))) };
-    if values.next().is_some() {
-        return Err(Error::invalid(format!("the header {name} is there twice: send it once")));
-    }
+    let missing = || Error::invalid(format!("the header {name} is missing"));
+    let value = single(headers, name)?.ok_or_else(missing)?;
     let digits = value.to_str().ok().filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()));
     let number = digits.and_then(|digits| digits.parse().ok());
     number.ok_or_else(|| Error::invalid(format!("the header {name} is {value:?}: send a number of bytes")))

@@ -12,6 +12,7 @@ use ipfrs_node::{OperationId, UploadOptions, Uploaded};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::parameters::repeated;
 use super::refusal::Refusal;
 use crate::body::{self, header_text};
 use crate::request_id::{RequestId, X_OPERATION_ID, operation_id};
@@ -114,11 +115,6 @@ impl Query {
         let operation = operation.map_or_else(OperationId::random, Ok)?;
         Ok(Self { options, operation })
     }
-}
-
-/// Returns the error for a parameter that is in a query several times, of which one would be ignored.
-pub(super) fn repeated(name: &str) -> Error {
-    Error::invalid(format!("{name} is in the query twice: send it once"))
 }
 
 fn flag(name: &str, value: &str) -> Result<bool> {

@@ -32,7 +32,7 @@ pub struct ApiKeys {
 #[serde(deny_unknown_fields)]
 pub struct NewApiKey {
     /// Purpose of the key, for its owner.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "super::null_as_default")]
     pub name: String,
     /// `read`, `write`, `pin`, `names` or `admin`.
     pub scopes: Vec<String>,

@@ -67,7 +67,7 @@ pub struct PutBatch {
     pub blocks: Vec<NewBlock>,
     /// `atomic` (default) or `best_effort`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(pattern = "^(atomic|best_effort)$", nullable = false))]
+    #[cfg_attr(feature = "openapi", schema(pattern = "^(atomic|best_effort)$"))]
     pub transaction_mode: Option<String>,
 }
 

@@ -68,8 +68,7 @@ pub(in crate::rpc) async fn rm(State(state): State<AppState>, args: Args) -> Com
         return Ok(output::nothing().await);
     }
     failures.push(Err(Error::invalid("can't remove some files")));
-    // The lines name all failures, so the response is complete for clients that do not accept trailers, too.
-    Ok(output::objects(stream::iter(failures).boxed(), true))
+    Ok(output::objects(stream::iter(failures).boxed(), args.takes_trailers))
 }
 
 /// `files/flush[?arg=path]`: returns the content ID.

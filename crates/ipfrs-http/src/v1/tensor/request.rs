@@ -4,6 +4,8 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{TensorFile, TensorFormat, TensorRequest};
 
+use crate::v1::parameters::unknown;
+
 /// View of a file that is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum View {
@@ -60,11 +62,7 @@ impl Asked {
                         "false" => false,
                         _ => return Err(Error::invalid(format!("{other}={value:?}: use true or false"))),
                     },
-                    None => {
-                        return Err(Error::invalid(format!(
-                            "unknown parameter {other:?}: use name, slice, format, filename, info or stats"
-                        )));
-                    }
+                    None => return Err(unknown(other, "use name, slice, format, filename, info or stats")),
                 },
             };
             if is_twice {

@@ -1,0 +1,62 @@
+//! Parameters of routes. Unknown and repeated ones in a query are errors, since one of them would be ignored.
+
+use axum::extract::{Extension, FromRequestParts, Path, Request};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use http::{Method, Uri};
+use ipfrs_core::{Error, Result};
+
+use crate::error::Problem;
+use crate::request_id::RequestId;
+
+/// The only parameter in the path of a route.
+pub(super) struct InPath(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for InPath {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        let Extension(id) =
+            Extension::<RequestId>::from_request_parts(parts, state).await.map_err(IntoResponse::into_response)?;
+        let malformed = |_| Problem::new(Error::invalid("the path is not UTF-8"), &id).into_response();
+        Path::from_request_parts(parts, state).await.map(|Path(text)| Self(text)).map_err(malformed)
+    }
+}
+
+/// Refuses a query. A layer of routes without parameters. OPTIONS, which clients of tus send, is about any address.
+pub(super) async fn none(Extension(id): Extension<RequestId>, request: Request, next: Next) -> Response {
+    match form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()).next() {
+        Some((name, _)) if request.method() != Method::OPTIONS => {
+            Problem::new(unknown(&name, "this route has none"), &id).into_response()
+        }
+        _ => next.run(request).await,
+    }
+}
+
+/// Returns the value of the only parameter that a route has.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for another parameter, and if it is there twice.
+pub(super) fn only(uri: &Uri, parameter: &str) -> Result<Option<String>> {
+    let mut only = None;
+    for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+        if name != parameter {
+            return Err(unknown(&name, &format!("use {parameter}")));
+        }
+        if only.replace(value.into_owned()).is_some() {
+            return Err(repeated(parameter));
+        }
+    }
+    Ok(only)
+}
+
+/// Returns the error for a parameter that a route does not have.
+pub(super) fn unknown(name: &str, remedy: &str) -> Error {
+    Error::invalid(format!("unknown parameter {name:?}: {remedy}"))
+}
+
+/// Returns the error for a parameter that is in a query several times, of which one would be ignored.
+pub(super) fn repeated(name: &str) -> Error {
+    Error::invalid(format!("{name} is in the query twice: send it once"))
+}
