@@ -4,9 +4,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use axum::http::{Method, StatusCode};
-use ipfrs_core::ErrorKind;
+use ipfrs_core::{Error, ErrorKind};
 use ipfrs_interface::Embedded;
 use ipfrs_rpc::client::{Client, ClientOptions, Request, Response};
 use ipfrs_rpc::types::{RepoStat, ResolvedPath, Version};
@@ -84,12 +84,12 @@ impl Api {
 
     /// Sends a request. Returns the error that the response reports, if it reports one.
     pub(crate) async fn call(&self, request: Request) -> Result<Response> {
-        self.client.send(request.with_trailers()).await.map_err(|error| match error.kind() {
-            ErrorKind::Unauthenticated => {
-                anyhow!("{error}\nGive the token with --token-file FILE, or in IPFRS_TOKEN")
+        Ok(self.client.send(request.with_trailers()).await.map_err(|error| match error.kind() {
+            kind @ ErrorKind::Unauthenticated => {
+                Error::new(kind, format!("{error}\nGive the token with --token-file FILE, or in IPFRS_TOKEN"))
             }
-            _ => error.into(),
-        })
+            _ => error,
+        })?)
     }
 
     /// Returns the version of the daemon.

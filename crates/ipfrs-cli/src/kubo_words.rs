@@ -24,16 +24,26 @@ const WORDS: [(&str, &str); 17] = [
     ("update", "install the new version; the repo is kept"),
 ];
 
-/// Adds to the error for an unknown command what to do, if Kubo has the command.
+/// Adds to the error for an unknown command what to do, if Kubo has the command, and to that for a negative number how
+/// to write it.
 pub(crate) fn explain(mut error: clap::Error) -> clap::Error {
-    let word = match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
-        (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => word,
-        _ => return error,
-    };
-    if let Some((_, instead)) = WORDS.iter().find(|(known, _)| known == word) {
-        let tip = StyledStr::from(format!("in place of `ipfs {word}`: {instead}"));
-        error.remove(ContextKind::SuggestedSubcommand);
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
-    }
+    let (kind, tip) =
+        match (error.kind(), error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::InvalidArg)) {
+            (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word)), _) => {
+                let Some((_, instead)) = WORDS.iter().find(|(known, _)| known == word) else { return error };
+                (ContextKind::SuggestedSubcommand, format!("in place of `ipfs {word}`: {instead}"))
+            }
+            (ErrorKind::UnknownArgument, _, Some(ContextValue::String(word))) => {
+                let is_number =
+                    word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+                if !is_number {
+                    return error;
+                }
+                (ContextKind::SuggestedArg, format!("to give an option a negative value, write --option={word}"))
+            }
+            _ => return error,
+        };
+    error.remove(kind);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
     error
 }

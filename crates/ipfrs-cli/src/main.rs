@@ -15,9 +15,11 @@ mod sources;
 mod uri;
 
 use std::io::{self, Write};
+use std::panic;
 use std::process::ExitCode;
 
 use clap::Parser;
+use ipfrs_interface::is_panic_an_error;
 
 use crate::args::Cli;
 use crate::output::OutputClosed;
@@ -33,6 +35,12 @@ const INTERRUPTED: u8 = 130;
 /// an interrupt.
 fn main() -> ExitCode {
     avoid_huge_pages();
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        if !is_panic_an_error() {
+            report(panic);
+        }
+    }));
     let cli = Cli::try_parse().unwrap_or_else(|error| kubo_words::explain(error).exit());
     match commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,

@@ -105,7 +105,7 @@ fn is_kind(error: &anyhow::Error, kind: ErrorKind) -> bool {
 
 /// Whether a daemon refused the token of a request.
 fn is_refused(error: &anyhow::Error) -> bool {
-    error.to_string().contains("--token-file") || is_kind(error, ErrorKind::Forbidden)
+    is_kind(error, ErrorKind::Unauthenticated) || is_kind(error, ErrorKind::Forbidden)
 }
 
 impl Session {
@@ -230,8 +230,9 @@ impl Session {
 
     /// Returns the gateway that has this repo, whether it listens or not, if there is one.
     pub(crate) fn gateway_of_repo(&self) -> Option<String> {
-        let holder = lock_holder(&self.store()).filter(|holder| holder.contains("(ipfrs gateway)"));
-        holder.filter(|_| self.api.is_none())
+        // A store may be elsewhere, or in memory.
+        let holder = lock_holder(&self.store()).or_else(|| lock_holder(&self.repo));
+        holder.filter(|holder| holder.contains("(ipfrs gateway)") && self.api.is_none())
     }
 
     /// Looks for the daemon given by the flags or running on the repo.

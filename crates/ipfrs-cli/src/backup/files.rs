@@ -30,8 +30,9 @@ const LEFT_OUT: [&str; 13] = [
     "api-token",
 ];
 
-/// Entries of the repo with private keys, API keys and certificates.
-const SECRETS: [&str; 6] = ["identity.key", "keystore", "auth", "tls", "acme", "pinning-services.json"];
+/// Entries of the repo with private keys, API keys and certificates, and the peer ID that such a key belongs to.
+const SECRETS: [&str; 7] =
+    ["identity.key", "identity.peer-id", "keystore", "auth", "tls", "acme", "pinning-services.json"];
 
 /// Maximum depth of directories in the repo.
 const MAX_DEPTH: usize = 16;

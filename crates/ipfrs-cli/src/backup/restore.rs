@@ -1,11 +1,12 @@
 //! Checking and restoring a backup.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use ipfrs_interface::PACK_HEADER;
 use rustix::fs::{FlockOperation, flock};
 
 use super::copier::{Named, Sum};
@@ -222,6 +223,12 @@ pub(crate) fn restore(backup: &Path, target: &Target, copier: &mut Copier) -> Re
         file.set_permissions(mode).map_err(|e| cannot("change", &to, &e))?;
         copy_checked(path, bytes, sha256, Some(Named { file: &mut file, path: &to }), copier)
     })?;
+    if let Some(newest) = manifest.packs.iter().map(|pack| pack.number).max() {
+        // At the end of the newest pack, the store would take damaged blocks for an incomplete write.
+        let empty = packs.join(format!("{:08}.car", newest + 1));
+        let created = create_private(&empty).and_then(|mut file| file.write_all(PACK_HEADER));
+        created.map_err(|e| cannot("create", &empty, &e))?;
+    }
     Ok(manifest)
 }
 

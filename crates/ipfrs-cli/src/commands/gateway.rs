@@ -1,11 +1,14 @@
 //! `gateway start|status|stop`.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use indicatif::HumanBytes;
 use ipfrs_core::Error;
-use ipfrs_interface::{Flag, Gateway, ServerConfig, Signals, inherit_sockets, run_until_signalled, running_url};
+use ipfrs_interface::{
+    Config, Flag, Gateway, ServerConfig, Signals, inherit_sockets, run_until_signalled, running_url,
+};
 use ipfrs_rpc::client::Request;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -14,7 +17,7 @@ use crate::api::Api;
 use crate::args::{GatewayCommand, Globals, StartArgs};
 use crate::output::Output;
 use crate::runtime;
-use crate::session::{Session, Unserved, settings};
+use crate::session::{Session, Unserved, config_file, config_path, settings};
 
 /// Time that a daemon may need to stop, in addition to its grace period.
 const STOP_MARGIN: Duration = Duration::from_secs(15);
@@ -44,6 +47,11 @@ pub(super) fn run(globals: &Globals, command: &GatewayCommand, out: &mut Output)
 }
 
 fn start(globals: &Globals, args: &StartArgs, out: &mut Output) -> Result<()> {
+    if globals.api.is_some() {
+        bail!(
+            "gateway start runs a daemon and uses none: omit --api (--host, --port and --api-port are its addresses)"
+        );
+    }
     let flags = [
         ("--host", ("server", "host"), args.host.clone()),
         ("--port", ("server", "port"), args.port.map(|port| port.to_string())),
@@ -56,19 +64,40 @@ fn start(globals: &Globals, args: &StartArgs, out: &mut Output) -> Result<()> {
     let flags: Vec<_> = flags.collect();
     // While there is only this thread.
     inherit_sockets()?;
+    let had_file = Cell::new(config_file(globals)?.is_some());
     let session = Session::open(globals, flags.clone())?;
+    let Config { grpc, api, .. } = &session.config;
+    for (port, flag, is_enabled, key) in [
+        (args.grpc_port, "--grpc-port", grpc.enabled, "grpc.enabled"),
+        (args.api_port, "--api-port", api.enabled, "api.enabled"),
+    ] {
+        if port.is_some() && !is_enabled {
+            bail!("{flag} has no effect with {key} = false: omit it, or set {key} = true");
+        }
+    }
     runtime::run(&session.config.server, async {
         // Dropped before the runtime ends, which exports the last traces.
         let _logging = session.config.log.start()?;
         let mut gateway = Gateway::bind(&session.config, &session.repo).await?;
         let signals = Signals::listen()?;
-        announce(&session, &gateway, out)?;
-        let read = || match settings(globals, flags.clone()) {
-            Ok(settings) => settings.config(),
-            Err(error) => Err(Error::invalid(format!("{error:#}"))),
-        };
+        if let Err(error) = announce(&session, &gateway, out) {
+            tracing::warn!("the addresses cannot be printed: {error:#}");
+        }
+        let read = || read_again(globals, &flags, &had_file).map_err(|error| Error::invalid(format!("{error:#}")));
         Ok(run_until_signalled(&mut gateway, signals, read).await?)
     })
+}
+
+/// Reads the configuration for a reload. A file that was there before may be absent for a moment, while a program
+/// replaces it.
+fn read_again(globals: &Globals, flags: &[Flag], had_file: &Cell<bool>) -> Result<Config> {
+    let has_file = config_file(globals)?.is_some();
+    if had_file.get() && !has_file {
+        bail!("the configuration {} is missing: restart to continue without it", config_path(globals)?.display());
+    }
+    let config = settings(globals, flags.to_vec())?.config()?;
+    had_file.set(has_file);
+    Ok(config)
 }
 
 fn announce(session: &Session, gateway: &Gateway, out: &mut Output) -> Result<()> {

@@ -1,5 +1,7 @@
 //! API keys on the command line, against a daemon that authenticates its callers.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -100,6 +102,70 @@ fn changes_are_audited_and_tokens_are_never_logged() {
     assert!(!log.contains(secret) && !refused.contains(secret) && !added.to_string().contains(secret));
 }
 
+/// Returns what a client sends over HTTP/2 that cancels a POST at once: HEADERS, then RST_STREAM (RFC 9113).
+fn cancelled_post(path: &str, token: &str) -> Vec<u8> {
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    };
+    // Literals with a name of the static table, which no table keeps (RFC 7541, 6.2.2).
+    let literal = |name: &[u8], value: &str| [name, &[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
+    let authorization = format!("Bearer {token}");
+    let (method, scheme) = (&[0x83][..], &[0x86][..]);
+    let headers = [
+        [method, scheme].concat(),
+        literal(&[4], path),
+        literal(&[1], "127.0.0.1"),
+        literal(&[0x0f, 8], &authorization),
+    ];
+    let (end_stream_and_headers, cancel) = (5, 8_u32.to_be_bytes());
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(4, 0, 0, &[]),
+        frame(1, end_stream_and_headers, 1, &headers.concat()),
+        frame(3, 0, 1, &cancel),
+    ]
+    .concat()
+}
+
+#[test]
+fn changes_of_clients_that_leave_are_audited() {
+    let place = Place::new();
+    let admin = place.ok(&["auth", "key", "create", "-s", "admin"]).trim().to_owned();
+    let mut daemon = start(&place);
+    let address = remote(&daemon);
+    for path in ["/api/v0/pin/rm?arg=bafkqaaa", "/api/v0/key/gen?arg=left"] {
+        let mut connection = TcpStream::connect(address.strip_prefix("http://").unwrap()).unwrap();
+        connection.write_all(&cancelled_post(path, &admin)).unwrap();
+        let line = daemon.wait_for_log("\"audit\"");
+        let (route, argument) = path.split_once("?arg=").unwrap();
+        assert!(line.contains(&format!("POST {route} {argument}")), "{line}");
+    }
+    daemon.signal(Signal::TERM);
+    let (_, log) = daemon.wait();
+    assert!(!log.contains("\"audit\""), "a change has two lines: {log}");
+}
+
+#[test]
+fn refused_changes_are_audited() {
+    let place = Place::new();
+    let admin = place.ok(&["auth", "key", "create", "-s", "admin"]).trim().to_owned();
+    let limits = "[rate_limit]\nenabled = true\nrequests_per_second = 1\nburst_requests = 1\ncaller_factor = 1\n";
+    place.write("auth.toml", &[SETTINGS, limits.as_bytes()].concat());
+    let daemon = place.start(&["--config", "auth.toml"]);
+    let url = format!("{}/api/v0/pin/rm?arg=bafkqaaa", remote(&daemon));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let send = || runtime.block_on(client.post(&url).bearer_auth(&admin).send()).unwrap().status().as_u16();
+    let refused = (0..50).filter(|_| send() == 429).count();
+    daemon.signal(Signal::TERM);
+    let (_, log) = daemon.wait();
+    let lines = log.lines().filter(|line| line.contains("\"audit\"") && line.contains("POST /api/v0/pin/rm bafkqaaa"));
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(lines.len(), 50);
+    assert!(refused > 0 && lines.iter().filter(|line| line.contains("\"429\"")).count() == refused, "{refused}");
+}
+
 #[test]
 fn users_of_the_rpc_have_their_commands_and_nothing_else() {
     let place = Place::new();
@@ -188,6 +254,7 @@ fn mistakes_with_keys_are_explained() {
         ("[auth]\nenabled = true\nrpc.a = \"hunter2\"\n", "auth.rpc must be"),
         ("[auth]\nenabled = true\n[auth.rpc.a]\nAuthSecret = \"hunter2\"\n", "auth.rpc must be"),
         ("[auth]\nenabled = true\njwt_keys = \"keys.json\"\n", "auth.jwt_issuer"),
+        ("[auth]\nenabled = true\njwt_audience = \"a\"\n", "auth.jwt_audience needs auth.jwt_keys"),
         (
             "[auth]\nenabled = true\njwt_keys = \"http://example.org/keys\"\njwt_issuer = \"i\"\njwt_audience = \"a\"\n",
             "https",

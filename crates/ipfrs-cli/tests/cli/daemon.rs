@@ -1,7 +1,7 @@
 //! Lifecycle of the daemon: start, status, stop, signals, and the state after a kill.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::Command;
@@ -153,6 +153,57 @@ fn second_process_on_repo_gets_name_of_holder() {
 }
 
 #[test]
+fn repo_has_one_daemon_wherever_its_blocks_are() {
+    for stores in [["path = \"b1\"", "path = \"b2\""], ["engine = \"memory\"", "path = \"b\""]] {
+        let place = Place::new();
+        for (file, store) in [("first.toml", stores[0]), ("second.toml", stores[1])] {
+            place.write(file, format!("[store]\n{store}\n").as_bytes());
+        }
+        let daemon = place.start(&["--config", "first.toml"]);
+        let message = place.fails(&["gateway", "start", "--port", "0", "--config", "second.toml"]);
+        let holder = format!("in use by process {} (ipfrs gateway)", daemon.id());
+        assert!(message.contains(&format!("the repo in {}", place.repo().display())), "{message}");
+        assert!(message.contains(&holder), "{message}");
+        place.ok(&["gateway", "stop"]);
+        assert_eq!(daemon.wait().0, Some(0));
+        // The repo is released.
+        drop(place.start(&["--config", "second.toml"]));
+    }
+}
+
+#[test]
+fn daemon_runs_although_its_addresses_cannot_be_printed() {
+    let full = OwnedFd::from(fs::File::options().write(true).open("/dev/full").unwrap());
+    let (_, closed) = std::io::pipe().unwrap();
+    for output in [full, closed.into()] {
+        let place = Place::new();
+        let mut command = place.command(&["gateway", "start", "--port", "0", "--workers", "2"]);
+        let mut child = command.stdout(output).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+        let said = log.find(|line| line.as_ref().unwrap().contains("the addresses cannot be printed"));
+        assert!(said.is_some(), "the daemon ended");
+        assert!(place.ok(&["gateway", "status"]).contains("(ready)"));
+        place.ok(&["gateway", "stop"]);
+        assert!(child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn start_refuses_flags_without_effect_and_ports_of_two_listeners() {
+    let place = Place::new();
+    let start = |arguments: &[&str]| place.fails(&[&["gateway", "start", "--port", "0"], arguments].concat());
+    for (flag, key) in [("--grpc-port", "grpc.enabled"), ("--api-port", "api.enabled")] {
+        place.write("off.toml", format!("[{}]\nenabled = false\n", key.split('.').next().unwrap()).as_bytes());
+        let message = start(&[flag, "0", "--config", "off.toml"]);
+        assert!(message.contains(&format!("{flag} has no effect with {key} = false")), "{message}");
+    }
+    assert!(start(&["--api", "http://127.0.0.1:9"]).contains("omit --api"));
+    let message = place.fails(&["gateway", "start", "--port", "18923", "--grpc-port", "18923"]);
+    assert!(message.contains("grpc.port = 18923: [server] listens there too"), "{message}");
+    assert!(!place.repo().exists());
+}
+
+#[test]
 fn daemon_refuses_public_address_unless_allowed() {
     let place = Place::new();
     for host in ["0.0.0.0", "::"] {
@@ -222,8 +273,12 @@ fn hangup_reloads_levels_and_limits_and_nothing_that_is_wrong() {
     let line = daemon.wait_for_log("need a restart");
     assert!(line.contains("\"server\""), "{line}");
     daemon.wait_for_log("reloaded the configuration");
+    let mut shown = String::new();
+    daemon.send("GET /v1/config HTTP/1.0\r\nHost: localhost\r\n\r\n").read_to_string(&mut shown).unwrap();
+    assert!(shown.contains("\"burst_requests\":5"), "{shown}");
+    assert!(!shown.contains("\"max_connections\":7"), "needs a restart: {shown}");
     let (served, refused) = statuses(&daemon);
-    assert!(served >= 5 && refused > 0, "{served} {refused}");
+    assert!(served >= 4 && refused > 0, "{served} {refused}");
     // A mistake changes nothing.
     for (level, limits) in [("no,such=level=x", ""), ("info", "requests_per_second = 0"), ("info", "nonsense = 1")] {
         write(level, limits, "");
@@ -237,6 +292,36 @@ fn hangup_reloads_levels_and_limits_and_nothing_that_is_wrong() {
     assert_eq!(statuses(&daemon), (41, 0));
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.wait().0, Some(0));
+}
+
+#[test]
+fn hangup_changes_nothing_while_the_file_of_the_repo_is_missing() {
+    let place = Place::new();
+    let file = place.repo().join("config.toml");
+    fs::create_dir_all(place.repo()).unwrap();
+    fs::write(&file, "[log]\nlevel = \"warn\"\n").unwrap();
+    let mut daemon = place.start(&[]);
+    fs::remove_file(&file).unwrap();
+    daemon.signal(Signal::HUP);
+    let line = daemon.wait_for_log("was not reloaded");
+    assert!(line.contains("config.toml is missing"), "{line}");
+}
+
+#[test]
+fn hangup_keeps_the_level_that_a_client_has_set() {
+    let place = Place::new();
+    let mut daemon = place.start(&[]);
+    let levels = |daemon: &Daemon, arguments: &str| {
+        let request = format!("POST /api/v0/log/level{arguments} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        let mut response = String::new();
+        daemon.send(&request).read_to_string(&mut response).unwrap();
+        response
+    };
+    levels(&daemon, "?arg=all&arg=debug");
+    daemon.signal(Signal::HUP);
+    daemon.wait_for_log("reloaded the configuration");
+    let response = levels(&daemon, "");
+    assert!(response.contains("\"debug\""), "{response}");
 }
 
 /// Returns a daemon to which sockets are passed as a service manager does: the shell makes standard input descriptor 3.

@@ -14,6 +14,17 @@ fn commands_of_kubo_without_a_counterpart_name_one() {
 }
 
 #[test]
+fn negative_values_of_options_are_explained() {
+    let place = Place::new();
+    for arguments in [["cat", "--length", "-1"], ["gateway", "start", "-2"]] {
+        let ran = place.run(&arguments);
+        assert_eq!(ran.code, Some(2));
+        let tip = format!("tip: to give an option a negative value, write --option={}", arguments[2]);
+        assert!(ran.stderr.contains(&tip) && ran.stderr.matches("tip:").count() == 1, "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn help_of_every_command() {
     let place = Place::new();
     let commands: [&[&str]; 94] = [

@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::Finding;
-use super::checks::existing;
 
 /// Returns the command that gives this user access to `all`, of which `denied` cannot be used: another permission if
 /// this user owns it, and another owner otherwise.
@@ -51,6 +50,12 @@ pub(super) fn permissions(repo: &Path, is_read_only: bool) -> Finding {
         return Finding::error(CHECK, message, "store.read_only = false, or another --repo");
     }
     Finding::ok(CHECK, format!("{message}: the first command that needs it creates it"))
+}
+
+/// Returns the path, or its nearest ancestor that exists.
+pub(super) fn existing(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    absolute.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/")).to_owned()
 }
 
 /// Returns a file or directory of the repo that this user may not use as needed: another one, such as root, may have

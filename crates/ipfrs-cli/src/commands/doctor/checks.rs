@@ -142,7 +142,7 @@ pub(super) fn private_keys(globals: &Globals, repo: &Path, config: &Config) -> F
 /// Checks the free space of the disk.
 pub(super) fn disk(repo: &Path, config: &Config) -> Finding {
     const CHECK: &str = "disk";
-    let space = match statvfs(existing(&store_directory(repo, config))) {
+    let space = match statvfs(access::existing(&store_directory(repo, config))) {
         Ok(space) => space,
         Err(error) => return Finding::error(CHECK, format!("its free space is unknown: {error}"), "df -h"),
     };
@@ -318,12 +318,6 @@ fn port(check: &'static str, host: &str, port: u16, is_required: bool) -> Findin
 /// Returns the directory of the blocks.
 fn store_directory(repo: &Path, config: &Config) -> PathBuf {
     config.store.path.as_ref().map_or_else(|| repo.to_owned(), |path| repo.join(path))
-}
-
-/// Returns the path, or its nearest ancestor that exists.
-pub(super) fn existing(path: &Path) -> PathBuf {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    absolute.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/")).to_owned()
 }
 
 fn available_memory() -> Option<u64> {

@@ -159,7 +159,8 @@ async fn verified(built: &Path, repo: &Path, manifest: &Manifest, watched: Watch
         let stored = api.repo_stat().await?.num_objects.unwrap_or(0);
         progress.expect(stored);
         let mut response = api.call(Request::query("repo/verify")).await?;
-        while let Some(line) = response.line::<VerifyLine>().await? {
+        let incomplete = "the backup is incomplete: restore it without --verify";
+        while let Some(line) = response.line::<VerifyLine>().await.context(incomplete)? {
             progress.reached(line.progress);
             if line.msg.starts_with("block ") {
                 let block = printable(&line.msg);
