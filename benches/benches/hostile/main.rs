@@ -50,7 +50,7 @@ const fn attack(part: &'static str, name: &'static str, run: fn(&Target) -> Resu
 }
 
 /// All attacks, in the order of the report.
-const ATTACKS: [Attack; 29] = [
+const ATTACKS: [Attack; 30] = [
     attack("http2", "rapid reset", http2::rapid_reset),
     attack("http2", "resets that are provoked by window updates of 0", http2::provoked_resets),
     attack("http2", "CONTINUATION without end", http2::continuation),
@@ -80,6 +80,7 @@ const ATTACKS: [Attack; 29] = [
         "TAR, CAR, `refs` and `dag/stat` of a tree that repeats its branches 2^40 times, unread",
         requests::repeated_trees,
     ),
+    attack("requests", "batches of a block of 2 MB in JSON, unread", requests::unread_batches),
     attack("websocket", "fragments without end", websocket::fragments),
     attack("websocket", "pings and empty frames without end", websocket::control_frames),
     attack("websocket", "subscriptions, unread, during events", websocket::unread_events),

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
+use std::iter;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use ipfrs_benches::{get, post};
+use ipfrs_benches::{get, post, random};
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
@@ -24,6 +25,8 @@ const LARGE_BYTES: usize = 80_000_000;
 const LEVELS: usize = 40;
 /// Bytes of zeros in the bomb.
 const BOMB_BYTES: usize = 200 << 20;
+/// Size of a large block.
+const BLOCK_BYTES: usize = 2_000_000;
 /// Slow clients for each reader of a tree.
 const TREES: usize = 25;
 
@@ -150,13 +153,29 @@ pub(crate) fn repeated_trees(target: &Target) -> Result<String> {
         post(&format!("/api/v0/refs?recursive=true&arg={root}"), "text/plain", "", 0),
         post(&format!("/api/v0/dag/stat?arg={root}"), "text/plain", "", 0),
     ];
+    unread(target, requests.iter().cycle().take(requests.len() * (target.clients / TREES).max(1)))
+}
+
+pub(crate) fn unread_batches(target: &Target) -> Result<String> {
+    let part = b"--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n".to_vec();
+    let body = [part, random(3, BLOCK_BYTES), b"\r\n--x--\r\n".to_vec()].concat();
+    let request = [post("/api/v0/block/put", MULTIPART, "", body.len() as u64), body].concat();
+    let response = response(target.gateway.address(), &request)?;
+    let line = response.text.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+    let put: Value = serde_json::from_str(line).context(response.text.clone())?;
+    let body = json!({ "cids": [&put["Key"], &put["Key"]] }).to_string();
+    let head = post("/v1/block/batch/get", "application/json", "", body.len() as u64);
+    unread(target, iter::repeat_n(&[head, body.into_bytes()].concat(), target.clients))
+}
+
+/// Sends each request on a connection of its own, and reads the responses only after the attack, to see that they have
+/// begun.
+fn unread<'r>(target: &Target, requests: impl Iterator<Item = &'r Vec<u8>>) -> Result<String> {
     let mut open = Vec::new();
-    for _ in 0..(target.clients / TREES).max(1) {
-        for request in &requests {
-            let mut stream = TcpStream::connect(address)?;
-            stream.write_all(request)?;
-            open.push(stream);
-        }
+    for request in requests {
+        let mut stream = TcpStream::connect(target.gateway.address())?;
+        stream.write_all(request)?;
+        open.push(stream);
     }
     thread::sleep(target.time);
     for stream in &mut open {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::car;
 use crate::content;
 use crate::harness::{TestGateway, header};
+use crate::wire::Wire;
 
 const HELLO: &str = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD";
 
@@ -200,6 +201,15 @@ async fn every_failure_of_the_native_api_is_a_problem_document() {
         assert_eq!(header(&response, "allow"), "POST");
         problem(response, 405, "method_not_allowed").await;
     }
+    problem(gateway.request(Method::POST, "/v1/config?x").send().await.unwrap(), 405, "method_not_allowed").await;
+    for (method, path) in [
+        (Method::GET, "/v1/progress/%FF"),
+        (Method::DELETE, "/v1/progress/%FF"),
+        (Method::DELETE, "/v1/stream/upload/%FF"),
+        (Method::DELETE, "/v1/auth/keys/%FF"),
+    ] {
+        problem(gateway.request(method, path).send().await.unwrap(), 400, "invalid_input").await;
+    }
     let page = gateway.request(Method::POST, "/v1/block/batch/get").header("origin", "https://evil.example");
     problem(page.body("{\"cids\":[]}").send().await.unwrap(), 403, "forbidden").await;
     let query = gateway.request(Method::POST, "/v1/block/batch/put?transaction_mode=sometimes");
@@ -223,5 +233,68 @@ async fn request_id_is_echoed_or_generated() {
         assert_ne!(header(&one, "x-request-id"), header(&two, "x-request-id"));
         let long = request().header("x-request-id", "x".repeat(5_000)).send().await.unwrap();
         assert!(header(&long, "x-request-id").len() < 200, "an ID of any length would end up in every log line");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_blocks_are_encoded_in_small_pieces() {
+    let gateway = TestGateway::start().await;
+    // All remainders of a division by three, in one piece and in several.
+    let contents: Vec<Vec<u8>> =
+        [0, 48_000, 49_151, 49_152, 49_153, 700_001, 2_000_000].map(|size| content::bytes(size).to_vec()).into();
+    let body = json!({"cids": raw_blocks(&gateway, &contents).await}).to_string();
+    let mut wire = Wire::connect(&gateway).await;
+    let head = "POST /v1/block/batch/get HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length:";
+    wire.send(format!("{head} {}\r\n\r\n{body}", body.len())).await;
+    let response = String::from_utf8(wire.rest().await).unwrap();
+    let (_, mut rest) = response.split_once("\r\n\r\n").unwrap();
+    let (mut json, mut largest) = (String::new(), 0);
+    while let Some((size, chunks)) = rest.split_once("\r\n").filter(|(size, _)| *size != "0") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        json.push_str(&chunks[..size]);
+        (rest, largest) = (&chunks[size + 2..], largest.max(size));
+    }
+    // A response that is not read holds only pieces.
+    assert!(largest < 70_000, "{largest}");
+    let answer: Value = serde_json::from_str(&json).unwrap();
+    for (block, content) in answer["blocks"].as_array().unwrap().iter().zip(&contents) {
+        content::assert_same(&STANDARD.decode(block["data"].as_str().unwrap()).unwrap(), content, "a block");
+        assert_eq!(block["size"], content.len());
+    }
+    assert_eq!((answer["blocks"].as_array().unwrap().len(), &answer["errors"]), (contents.len(), &json!([])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_refuses_unknown_parameters_by_name() {
+    let gateway = TestGateway::start().await;
+    let document: Value = gateway.get("/openapi.json").await.json().await.unwrap();
+    let paths = document["paths"].as_object().unwrap().iter().filter(|(path, _)| path.starts_with("/v1/"));
+    let mut count = 0;
+    for (path, operations) in paths {
+        // The response to HEAD has no text. Clients of tus ask for the capabilities of any address.
+        let methods = ["get", "post", "patch", "delete"].into_iter().filter(|method| operations.get(method).is_some());
+        for method in methods {
+            let target = format!("{}?unknown-one=1", path.replace(['{', '}'], ""));
+            let target = target.replace("/path", "/bafkqaaa");
+            let request = gateway.request(method.to_uppercase().parse().unwrap(), &target);
+            let problem = problem(request.send().await.unwrap(), 400, "invalid_input").await;
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.starts_with("unknown ") && detail.contains("unknown-one"), "{method} {path}: {detail}");
+            count += 1;
+        }
+    }
+    assert!(count > 15, "{count}");
+    for (method, target) in [
+        (Method::GET, "/v1/progress/x?wait=x"),
+        (Method::GET, "/v1/progress/x?wait=1&wait=2"),
+        (Method::POST, "/v1/block/batch/put?transaction_mode=sometimes"),
+        (Method::POST, "/v1/block/batch/put?transaction_mode=atomic&transaction_mode=atomic"),
+        (Method::POST, "/v1/retrieve/bafkqaaa?scope=block&scope=all"),
+    ] {
+        let response = gateway.request(method, target).body("{\"blocks\":[]}").send().await.unwrap();
+        let problem = problem(response, 400, "invalid_input").await;
+        let detail = problem["detail"].as_str().unwrap();
+        let name = target.split(['?', '=']).nth(1).unwrap();
+        assert!(detail.contains(name) && !detail.contains("deserialize"), "{target}: {detail}");
     }
 }

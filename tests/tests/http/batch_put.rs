@@ -104,6 +104,18 @@ async fn best_effort_batch_stores_all_valid_items() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn null_in_a_batch_is_absent() {
+    let gateway = TestGateway::start().await;
+    let block = json!({"data": STANDARD.encode("x"), "cid": null, "codec": null, "mhtype": null});
+    let body = json!({"blocks": [block], "transaction_mode": null});
+    let answer = gateway.v1_json("block/batch/put", &body).await;
+    assert_eq!(answer["stored"][0]["cid"], raw_cid(b"x"));
+    let unknown = json!({"blocks": [], "transaction_mode": "sometimes"});
+    let problem = problem(gateway.v1("block/batch/put", &unknown).await, 400, "invalid_input").await;
+    assert!(problem["detail"].as_str().unwrap().starts_with("transaction_mode \"sometimes\""), "{problem}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn wrong_content_id_error_states_the_right_one() {
     let gateway = TestGateway::start().await;
     let body = json!({"blocks": [{"data": STANDARD.encode("x"), "cid": raw_cid(b"y")}]});

@@ -321,6 +321,20 @@ async fn dag_resolve_returns_block_and_remaining_path() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_last_block_of_a_path_is_not_needed_to_resolve_it() {
+    // With retrieval, which finds no source.
+    let gateway = TestGateway::start_with(|config| config.retrieval.gateways = vec!["http://127.0.0.1:1".into()]).await;
+    let absent = "bafkreifzjut3te7nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e";
+    let node = format!("{{\"b\":{{\"/\":\"{absent}\"}}}}");
+    let form = Form::new().file("node", node.as_bytes());
+    let put = ndjson(gateway.post_form("dag/put", form).await).await;
+    let node = put[0]["Cid"]["/"].as_str().unwrap();
+    let resolved = gateway.rpc_json(&format!("dag/resolve?arg={node}/b")).await;
+    assert_eq!(resolved, json!({"Cid": {"/": absent}, "RemPath": ""}));
+    assert_eq!(gateway.rpc_json(&format!("resolve?arg={node}/b")).await["Path"], format!("/ipfs/{absent}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn gc_keeps_blocks_of_a_concurrent_import() {
     let (here, there) = (TestGateway::start().await, TestGateway::start().await);
     let content = content::bytes(40 * CHUNK);

@@ -90,6 +90,8 @@ async fn subscriptions_filter_resume_and_end() {
     let foreign = json!({"type": "subscribe", "topic": "blocks", "after": 1, "instance": "0"});
     assert_eq!(subscribe(&mut second, foreign).await["seq"], 3);
     assert_eq!(second.receive().await, json!({"type": "lagged", "topic": "blocks", "missed": null}));
+    let absent = json!({"type": "subscribe", "topic": "blocks", "filter": null, "after": null});
+    assert_eq!(subscribe(&mut second, absent).await["seq"], 3);
     let ended = subscribe(&mut second, json!({"type": "unsubscribe", "topic": "blocks"})).await;
     assert_eq!(ended, json!({"type": "unsubscribed", "topic": "blocks"}));
     gateway.put_block("", "d").await;

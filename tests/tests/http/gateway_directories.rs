@@ -146,6 +146,30 @@ async fn hostile_names_are_escaped_and_their_links_work() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn links_by_content_id_name_the_file() {
+    let gateway = TestGateway::start().await;
+    let names = [
+        ("a+b.txt", "a%2Bb.txt", "a+b.txt"),
+        ("a&b:c=d@e$f.txt", "a%26b%3Ac%3Dd%40e%24f.txt", "a&b:c=d@e$f.txt"),
+        ("photo (1).jpg", "photo%20%281%29.jpg", "photo (1).jpg"),
+        ("100%25", "100%2525", "100%25"),
+        // As in Kubo, and in the conformance suite.
+        ("file-źł.txt", "file-%25C5%25BA%25C5%2582.txt", "file-%C5%BA%C5%82.txt"),
+    ];
+    let form = names.iter().fold(Form::new(), |form, (name, ..)| form.file(format!("d/{name}"), name));
+    let root = hash_of(gateway.add_form("", form).await.last().unwrap());
+    let page = String::from_utf8(gateway.content(&format!("/ipfs/{root}/")).await.to_vec()).unwrap();
+    let links = links(&page);
+    for (name, query, saved) in names {
+        let link = links.iter().find(|link| link.ends_with(&format!("?filename={query}")));
+        let response = gateway.get(link.unwrap_or_else(|| panic!("{query} is not in {links:?}"))).await;
+        let disposition = header(&response, "content-disposition");
+        assert!(disposition.starts_with(&format!("inline; filename=\"{saved}\";")), "{disposition}");
+        assert_eq!(response.text().await.unwrap(), name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sharded_directory_behaves_like_a_plain_one() {
     let gateway = TestGateway::start().await;
     let names: Vec<_> = (0..300).map(|i| format!("d/{i:03}")).collect();

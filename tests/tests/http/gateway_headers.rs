@@ -3,7 +3,8 @@
 use reqwest::{Method, StatusCode};
 
 use crate::content;
-use crate::harness::{TestGateway, header};
+use crate::harness::{TestGateway, hash_of, header};
+use crate::multipart::Form;
 
 const IMMUTABLE: &str = "public, max-age=29030400, immutable";
 
@@ -336,8 +337,44 @@ async fn modification_time_of_a_file_decides_as_its_tag() {
         let part = gateway.request(Method::GET, &path).header("range", "bytes=0-1").header("if-range", date);
         assert_eq!(part.send().await.unwrap().status(), status, "{date}");
     }
-    let undated = gateway.add("mtime=99999999999", "of the future").await;
-    assert_eq!(header(&gateway.get(&format!("/ipfs/{undated}")).await, "last-modified"), "");
+    for options in ["", "mtime=99999999999", "mtime=-99999999999"] {
+        let undated = gateway.add(options, "without a date, of the future, or before the year 0").await;
+        assert_eq!(header(&gateway.get(&format!("/ipfs/{undated}")).await, "last-modified"), "", "{options}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn modification_time_may_be_before_1970_and_that_of_a_symlink() {
+    const DATE: &str = "Fri, 01 Jan 1960 00:00:00 GMT";
+    const EARLIER: &str = "Thu, 31 Dec 1959 23:59:59 GMT";
+    let gateway = TestGateway::start().await;
+    let part = "Content-Disposition: form-data; name=\"file?mtime=-315619200\"; filename=\"link\"\r\n\
+                Content-Type: application/symlink";
+    let link = gateway.add_form("preserve-mtime=true", Form::new().part(part, b"target")).await;
+    for cid in [gateway.add("mtime=-315619200", "dated").await, hash_of(&link[0])] {
+        let path = format!("/ipfs/{cid}");
+        for (name, value, status) in [
+            ("accept", "*/*", 200),
+            ("if-modified-since", DATE, 304),
+            ("if-modified-since", "Thu, 01 Jan 1970 00:00:00 GMT", 304),
+            ("if-modified-since", EARLIER, 200),
+            ("if-unmodified-since", DATE, 200),
+            ("if-unmodified-since", EARLIER, 412),
+        ] {
+            for method in [Method::GET, Method::HEAD] {
+                let response = gateway.request(method.clone(), &path).header(name, value).send().await.unwrap();
+                assert_eq!(response.status(), status, "{method} {path}, {name}: {value}");
+                assert!(
+                    status == 412 || header(&response, "last-modified") == DATE,
+                    "{method} {path}, {name}: {value}"
+                );
+            }
+        }
+        for (date, status) in [(DATE, 206), (EARLIER, 200)] {
+            let part = gateway.request(Method::GET, &path).header("range", "bytes=0-1").header("if-range", date);
+            assert_eq!(part.send().await.unwrap().status(), status, "{path}, {date}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

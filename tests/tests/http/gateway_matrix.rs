@@ -69,7 +69,7 @@ const PAGE: Form = Form { content_type: HTML, is_page: true, ranges: "", is_not_
 const STREAM: Form = Form { ranges: "none", disposition: "attachment", ..BLOCK };
 
 #[rustfmt::skip]
-const FORMS: [Form; 25] = [
+const FORMS: [Form; 27] = [
     PLAIN,
     Form { then: "?filename=x.pdf", content_type: "application/pdf", disposition: "inline; filename=\"x.pdf\"", ..PLAIN },
     Form { then: "?download=true", disposition: "attachment; filename=\"text.txt\"", ..PLAIN },
@@ -78,9 +78,11 @@ const FORMS: [Form; 25] = [
     Form { name: "link", content_type: "inode/symlink", ..PLAIN },
     Form { name: "site", then: "/", content_type: HTML_FILE, ..PLAIN },
     Form { name: "list", then: "/", etag: "\"DirIndex-*_CID-{}\"", ..PAGE },
+    Form { name: "list", then: "/?download=true", etag: "\"DirIndex-*_CID-{}\"", ..PAGE },
     Form { name: "dag-json", then: "/", accept: "text/html", etag: "\"DagIndex-*_CID-{}\"", ..PAGE },
     Form { then: "?format=raw", content_type: RAW, etag: "\"{}.raw\"", disposition: "attachment", ..BLOCK },
     Form { name: "large", accept: RAW, content_type: RAW, etag: "\"{}.raw\"", disposition: "attachment", located: "?format=raw", ..BLOCK },
+    Form { then: "?format=raw", accept: TAR, content_type: RAW, etag: "\"{}.raw\"", disposition: "attachment", ..BLOCK },
     Form { name: "list", then: "?format=raw", content_type: RAW, etag: "\"{}.raw\"", disposition: "attachment", ..BLOCK },
     Form { then: "?format=car", content_type: "application/vnd.ipld.car; version=1; order=dfs; dups=n", etag: "W/\"{}.car.*\"", ..STREAM },
     Form { name: "list", accept: "application/vnd.ipld.car; dups=y", content_type: "application/vnd.ipld.car; version=1; order=dfs; dups=y", etag: "W/\"{}.car.*\"", located: "?format=car&car-version=1&car-order=dfs&car-dups=y", ..STREAM },
@@ -172,7 +174,7 @@ async fn every_format_has_the_same_headers_at_every_address() {
             let said = format!("{path} as {} at {}{}", form.accept, place.host, place.url);
             let response = ask(&gateway, &place, Method::GET, &path, &[("accept", form.accept)]).await;
             assert_eq!(response.status(), 200, "{said}");
-            let slash = if form.then == "/" { "/" } else { "" };
+            let slash = if form.then.starts_with('/') { "/" } else { "" };
             let location = match form.located {
                 "" => String::new(),
                 query => format!("{}/{}{query}", place.url, form.name),

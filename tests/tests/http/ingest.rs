@@ -159,6 +159,31 @@ async fn acknowledged_bytes_in_a_journal_are_recovered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn damaged_journal_is_kept_and_shown_in_health() {
+    let gateway = TestGateway::start().await;
+    let mut client = open(&gateway, "name=a").await;
+    client.receive().await;
+    send_each(&mut client, &[vec![7; 1_000], vec![7; 1_000]]).await;
+    let journals = gateway.repo().path().join("ingest-journals");
+    let mut journal = fs::read(journals.join("a")).unwrap();
+    end(&mut client).await;
+    gateway.rpc_bytes("files/rm?arg=/ingest/a").await;
+    let form = crate::multipart::Form::new().file("data", "");
+    assert_eq!(gateway.post_form("files/write?arg=/ingest/a&create=true", form).await.status(), 200);
+    let repo = gateway.stop().await;
+    // In the first record.
+    journal[500] ^= 1;
+    fs::write(journals.join("a"), &journal).unwrap();
+    let gateway = TestGateway::start_on(repo, |_| {}).await;
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/ingest/a").await, "");
+    let health: Value = serde_json::from_slice(&gateway.content("/health").await).unwrap();
+    let problem = health["problems"][0].as_str().unwrap();
+    assert!(problem.contains("acknowledged bytes of /ingest/a are lost"), "{health}");
+    assert_eq!(fs::read(journals.join("a~damaged")).unwrap(), journal);
+    assert!(!journals.join("a").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn invalid_requests_and_messages_are_refused() {
     let gateway = TestGateway::start_with(|config| {
         config.ingest.max_message_bytes = 2_000;

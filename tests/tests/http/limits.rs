@@ -310,6 +310,67 @@ async fn range_of_oversized_file_returns_501() {
     assert!(text.contains("gateway.max_range_request_bytes = 1000") && text.contains("entity-bytes"), "{text}");
     assert_eq!(struck(&gateway, "max_range_request").await, 1);
     assert_eq!(gateway.content(&format!("/ipfs/{large}")).await.len(), 1_001);
+    // The limit is one of files, not of blocks.
+    let block = gateway.request(Method::GET, &format!("/ipfs/{large}?format=raw")).header("range", "bytes=0-9");
+    assert_eq!(block.send().await.unwrap().status(), 206);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_that_do_not_apply_are_not_refused() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_range_request_bytes = 1_000).await;
+    let large = gateway.add("", content::bytes(1_001)).await;
+    let too_many = format!("bytes=0-0{}", ",2-2".repeat(32));
+    for path in [
+        format!("/ipfs/{large}"),
+        format!("/v1/stream/download/{large}"),
+        format!("/v1/tensor/{}", npy(&gateway).await),
+    ] {
+        let refused = struck(&gateway, "max_range_request").await;
+        let etag = header(&gateway.get(&path).await, "etag").to_owned();
+        for (range, condition, status) in [
+            ("bytes=0-9", ("accept", "*/*"), 501),
+            ("bytes=0-9", ("if-range", etag.as_str()), 501),
+            ("bytes=0-9", ("if-match", &etag), 501),
+            ("bytes=2000-", ("accept", "*/*"), 501),
+            ("bytes=0-9", ("if-range", "\"x\""), 200),
+            ("bytes=0-9", ("if-none-match", &etag), 304),
+            ("bytes=0-9", ("if-match", "\"x\""), 412),
+            ("lines=0-9", ("accept", "*/*"), 200),
+            ("bytes=5-4", ("accept", "*/*"), 200),
+            ("bytes", ("accept", "*/*"), 200),
+            (&too_many, ("accept", "*/*"), 200),
+        ] {
+            for method in [Method::GET, Method::HEAD] {
+                let request = gateway.request(method.clone(), &path).header("range", range);
+                let response = request.header(condition.0, condition.1).send().await.unwrap();
+                assert_eq!(response.status(), status, "{method} {path}, {range}, {condition:?}");
+            }
+        }
+        assert_eq!(struck(&gateway, "max_range_request").await, refused + 8);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_precede_the_limit_of_sizes() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_deserialized_bytes = 1_000).await;
+    let large = gateway.add("mtime=1577934245", content::bytes(1_001)).await;
+    let tensors = npy(&gateway).await;
+    for path in [format!("/ipfs/{large}"), format!("/v1/stream/download/{large}"), format!("/v1/tensor/{tensors}")] {
+        let is_dated = path.starts_with("/ipfs");
+        for (name, value, status) in [
+            ("if-none-match", "*", 304),
+            ("if-none-match", "\"x\"", 410),
+            ("if-match", "\"x\"", 412),
+            ("if-match", "*", 410),
+            ("if-modified-since", "Thu, 02 Jan 2020 03:04:05 GMT", if is_dated { 304 } else { 410 }),
+            ("if-unmodified-since", "Thu, 02 Jan 2020 03:04:04 GMT", if is_dated { 412 } else { 410 }),
+        ] {
+            for method in [Method::GET, Method::HEAD] {
+                let response = gateway.request(method.clone(), &path).header(name, value).send().await.unwrap();
+                assert_eq!(response.status(), status, "{method} {path}, {name}: {value}");
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -130,6 +130,55 @@ async fn copy_fetches_a_root_that_is_not_here() {
     assert_eq!(gateway.rpc_bytes("files/read?arg=/copy").await, content);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_copy_leaves_fetched_blocks_evictable() {
+    let origin = TestGateway::start().await;
+    let content = bytes(10 * 256 * 1024);
+    let cid = origin.add("", content.clone()).await;
+    let gateway = TestGateway::start_over(Strained::default(), |config| {
+        config.retrieval.gateways = vec![origin.url("")];
+        config.store.max_bytes = MAX_BYTES;
+        config.mutable_files.max_unflushed = 1;
+    })
+    .await;
+    assert_eq!(gateway.content(&format!("/ipfs/{cid}")).await, content);
+    write(&gateway, "/there", "&flush=false", "there").await;
+    for (target, reason) in [
+        ("/there", "directory already has entry by that name"),
+        ("/missing/copy", "file does not exist"),
+        ("/new&flush=false", "reached limit of 1 unflushed MFS operations"),
+    ] {
+        let copied = gateway.rpc(&format!("files/cp?arg=/ipfs/{cid}&arg={target}")).send().await.unwrap();
+        assert_eq!(copied.status(), 500, "{target}");
+        let message = copied.text().await.unwrap();
+        assert!(message.contains(reason), "{message}");
+        assert_eq!(gateway.metric("ipfrs_fetched_kept_total").await, 0, "{target}");
+    }
+    let copied = gateway.rpc(&format!("files/cp?arg=/ipfs/{cid}&arg=/new")).send().await.unwrap();
+    assert_eq!(copied.status(), 200);
+    assert_eq!(gateway.metric("ipfrs_fetched_kept_total").await, 11);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn change_without_flush_is_made_on_a_full_disk() {
+    let store = Strained::default();
+    let gateway = TestGateway::start_over(store.clone(), |_| {}).await;
+    store.is_full.store(true, Ordering::SeqCst);
+    // Only the last write exceeds the 16 MiB that stay in memory.
+    for number in 0..6_u8 {
+        let content: Vec<_> = bytes(3 << 20).iter().map(|byte| byte ^ number).collect();
+        write(&gateway, &format!("/{number}"), "&flush=false", content).await;
+    }
+    let make = || gateway.rpc("files/mkdir?arg=/more&flush=false").send();
+    assert!(!make().await.unwrap().status().is_success(), "it waits for space");
+    let listed = gateway.rpc_json("files/ls?arg=/").await;
+    assert_eq!(listed["Entries"].as_array().unwrap().len(), 6, "{listed}");
+    store.is_full.store(false, Ordering::SeqCst);
+    assert_eq!(make().await.unwrap().status(), 200);
+    let listed = gateway.rpc_json("files/ls?arg=/").await;
+    assert_eq!(listed["Entries"].as_array().unwrap().len(), 7, "{listed}");
+}
+
 /// A flush looks for the only leaf of the file, which is missing.
 #[tokio::test(flavor = "multi_thread")]
 async fn copy_that_cannot_be_flushed_leaves_the_entry_as_it_was() {

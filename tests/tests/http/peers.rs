@@ -200,9 +200,18 @@ async fn identity_of_peers_is_the_key_of_the_repo() {
 async fn without_bitswap_commands_say_how_to_enable_it() {
     let gateway = TestGateway::start().await;
     assert_eq!(gateway.rpc_json("id").await["Addresses"], json!([]));
-    for command in ["swarm/peers", "swarm/addrs", "swarm/addrs/local", "bitswap/stat", "bitswap/wantlist"] {
+    let action = "this action must be run in online mode";
+    let ping = "ping?arg=12D3KooWBtg3aaRMjxwedh83aGiUkwSxDwUZkzuJcfaqUmo7R3pq";
+    for (command, text) in [
+        ("swarm/peers", action),
+        ("swarm/addrs", action),
+        ("swarm/addrs/local", action),
+        ("bitswap/stat", action),
+        ("bitswap/wantlist", action),
+        (ping, "this command must be run in online mode. Try running 'ipfs daemon' first"),
+    ] {
         let message = rpc_failure(gateway.rpc(command).send().await.unwrap()).await;
-        assert!(message.starts_with("this action must be run in online mode"), "{command}: {message}");
+        assert!(message.starts_with(text), "{command}: {message}");
         assert!(message.contains("retrieval.bitswap.enabled"), "{command}: {message}");
     }
 }
@@ -248,6 +257,20 @@ async fn peers_deliver_what_servers_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn configured_peer_without_a_connection_is_a_failed_source() {
+    let origin = listening(|_| {}).await;
+    let (cid, address) = (origin.add("", "only there").await, peer_address(&origin).await);
+    origin.stop().await;
+    let gateway = calling(|config| config.retrieval.bitswap.peers = vec![address.parse().unwrap()]).await;
+    let response = gateway.get(&format!("/ipfs/{cid}")).await;
+    assert_eq!(response.status(), 502);
+    let (report, id) = (response.text().await.unwrap(), address.rsplit('/').next().unwrap());
+    assert!(report.contains("1 failed") && report.contains(id), "{report}");
+    let failed = "ipfrs_retrieval_attempts_total{outcome=\"failed\",source=\"peer\"}";
+    assert_eq!(gateway.metric(failed).await, 0, "there was no attempt");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nodes_of_a_fleet_find_each_other() {
     let origin = listening(|_| {}).await;
     let content = bytes(3 * 256 * 1024);
@@ -269,6 +292,9 @@ async fn nodes_of_a_fleet_find_each_other() {
     ] {
         assert_eq!(json_of(found(query)).await["Providers"].as_array().unwrap().len(), count, "{query}");
     }
+    let repeated = origin.get(&found("?filter-addrs=http&filter-addrs=tcp")).await;
+    assert_eq!(repeated.status(), 400);
+    assert_eq!(repeated.text().await.unwrap(), "filter-addrs is in the query twice: send it once\n");
     let of_peer = json_of(format!("/routing/v1/peers/{}", id.as_str().unwrap())).await;
     assert_eq!(of_peer["Peers"][0]["ID"], id);
 

@@ -5,14 +5,18 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use futures::future::join_all;
 use ipfrs_proto::block::v1::GetBlockRequest;
-use reqwest::{Client, Response};
+use reqwest::{Client, Method, Response};
 use tokio::time::timeout;
 use tonic::Code;
 
+use crate::car::raw_cid;
 use crate::content;
 use crate::grpc::{ABSENT, block_client};
 use crate::harness::{TestGateway, client, header};
+use crate::wire::Wire;
+use crate::withholding::Withholding;
 
 /// Watchdog timeout, longer than any operation of the tests.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -207,7 +211,8 @@ async fn client_with_unfinished_uploads_leaves_half_of_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn client_that_leaves_before_its_response_releases_its_request() {
-    let gateway = TestGateway::start().await;
+    let store = Withholding::new();
+    let gateway = TestGateway::start_over(store.clone(), |_| {}).await;
     for is_reset in [true, false] {
         let stream = std::net::TcpStream::connect(gateway.address()).unwrap();
         (&stream).write_all(b"GET /v1/progress/none?wait=60 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -219,4 +224,67 @@ async fn client_that_leaves_before_its_response_releases_its_request() {
         drop(stream);
         gateway.until_idle().await;
     }
+    // `100 Continue` is not the beginning of the response.
+    let cid = gateway.put_block("", "withheld").await;
+    store.withhold(&cid);
+    let query = format!(r#"{{"query":"{{ block(cid: \"{cid}\") {{ data }} }}"}}"#);
+    let mut wire = Wire::connect(&gateway).await;
+    wire.send(format!(
+        "POST /graphql HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n\
+         Content-Length: {}\r\n\r\n",
+        query.len()
+    ))
+    .await;
+    assert_eq!(wire.take(25).await, b"HTTP/1.1 100 Continue\r\n\r\n");
+    wire.send(query).await;
+    store.waiting(1).await;
+    wire.finish().await;
+    assert_eq!(String::from_utf8(wire.rest().await).unwrap(), "");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_that_leaves_during_its_response_releases_its_request() {
+    let store = Withholding::new();
+    let gateway =
+        TestGateway::start_over(store.clone(), |config| config.gateway.retrieval_timeout_seconds = 3_600).await;
+    let content = content::bytes(500_000);
+    let path = format!("/ipfs/{}", gateway.add("raw-leaves=true", content.clone()).await);
+    store.withhold(&raw_cid(&content[262_144..]));
+    let download = async || {
+        let mut wire = Wire::connect(&gateway).await;
+        wire.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await;
+        (wire.take(200_000).await, wire)
+    };
+    let (_, downloading) = download().await;
+    downloading.reset();
+    gateway.until_idle().await;
+    // A client that closes its sending side still gets the rest of a download, but no more events.
+    let (mut received, mut downloading) = download().await;
+    downloading.finish().await;
+    let created = gateway.request(Method::POST, "/v1/stream/upload?operation_id=paused");
+    let created = created.header("tus-resumable", "1.0.0").header("upload-length", "9").send().await.unwrap();
+    assert_eq!(created.status(), 201);
+    let query = r#"{"query":"subscription { blockAdded { seq } }"}"#;
+    let ended = [
+        "GET /v1/progress/paused HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),
+        format!(
+            "POST /graphql HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{query}",
+            query.len()
+        ),
+    ]
+    .map(async |request| {
+        let mut wire = Wire::connect(&gateway).await;
+        wire.send(request).await;
+        wire.finish().await;
+        String::from_utf8(wire.rest().await).unwrap()
+    });
+    for events in join_all(ended).await {
+        assert!(events.contains("text/event-stream") && !events.contains(": still here"), "{events}");
+        // Events of GraphQL begin with the comment that they send as a heartbeat.
+        assert!(events.matches("\n:\n").count() <= 1, "{events}");
+    }
+    store.release();
+    received.extend(downloading.rest().await);
+    content::assert_same(&received[received.len() - content.len()..], &content, "after half of it was closed");
 }

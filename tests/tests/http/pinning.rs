@@ -1,9 +1,19 @@
 //! The pinning service API, and pins at such services.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use http::Method;
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Block, codec};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::watch;
 
 use crate::harness::{TestGateway, ndjson, rpc_failure};
+use crate::source_server::{SourceServer, write_head};
 
 const PINS: &str = "/pinning/v1/pins";
 const ALL: &str = "status=queued,pinning,pinned,failed";
@@ -159,7 +169,7 @@ async fn requests_continue_after_a_restart() {
     let before = until_state(&gateway, &done, "pinned").await;
     // Files that are no requests do no harm.
     for (name, content) in [("junk.json", "{"), ("note.txt", "")] {
-        std::fs::write(gateway.repo().path().join("pin-requests").join(name), content).unwrap();
+        fs::write(gateway.repo().path().join("pin-requests").join(name), content).unwrap();
     }
     let gateway = TestGateway::start_on(gateway.stop().await, |_| {}).await;
     let listed = get(&gateway, &format!("{PINS}?{ALL}")).await;
@@ -187,6 +197,79 @@ async fn requests_continue_after_a_restart() {
     }
     let page = get(&gateway, &format!("{PINS}?limit=1")).await;
     assert_eq!((&page["count"], page["results"].as_array().unwrap().len()), (&json!(2), 1));
+}
+
+fn file_of(gateway: &TestGateway, id: &str) -> PathBuf {
+    gateway.repo().path().join("pin-requests").join(id).with_extension("json")
+}
+
+/// Replaces the file of a request by a directory, so that it cannot be removed.
+fn make_irremovable(gateway: &TestGateway, id: &str) {
+    let file = file_of(gateway, id);
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_that_cannot_be_removed_is_still_fulfilled() {
+    let block = Block::hash(1, codec::RAW, HashFunction::Sha2_256, "late".into()).unwrap();
+    let (release, released) = watch::channel(false);
+    let data = block.data().clone();
+    let source = SourceServer::start(Arc::new(move |target, mut connection| {
+        let (data, mut released) = (data.clone(), released.clone());
+        Box::pin(async move {
+            released.wait_for(|released| *released).await.unwrap();
+            if target.contains("format=car") {
+                return write_head(&mut connection, "404 Not Found", "").await;
+            }
+            write_head(&mut connection, "200 OK", "content-type: application/vnd.ipld.raw\r\n").await;
+            let _gone = connection.write_all(&data).await;
+        })
+    }))
+    .await;
+    let gateway = TestGateway::start_with(|config| config.retrieval.gateways = vec![source.url()]).await;
+    let cid = block.cid().to_string();
+    let id = request(&gateway, PINS, json!({ "cid": cid })).await;
+    source.until_requests(1).await;
+    make_irremovable(&gateway, &id);
+    let (status, failure) = send(&gateway, Method::DELETE, &format!("{PINS}/{id}"), &Value::Null).await;
+    assert_eq!((status, &failure["error"]["reason"]), (500, &json!("INTERNAL_SERVER_ERROR")), "{failure}");
+    assert_eq!(get(&gateway, &format!("{PINS}/{id}")).await["status"], "pinning");
+    fs::remove_dir(file_of(&gateway, &id)).unwrap();
+    release.send_replace(true);
+    until_state(&gateway, &id, "pinned").await;
+    // One whose pin is already released is pinned again.
+    make_irremovable(&gateway, &id);
+    assert_eq!(send(&gateway, Method::DELETE, &format!("{PINS}/{id}"), &Value::Null).await.0, 500);
+    fs::remove_dir(file_of(&gateway, &id)).unwrap();
+    until_state(&gateway, &id, "pinned").await;
+    assert_eq!(recursive_pins(&gateway).await.as_object().unwrap().len(), 1);
+    remove(&gateway, &id).await;
+    assert_eq!(recursive_pins(&gateway).await, json!({}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_replacement_adds_no_request() {
+    let gateway = TestGateway::start().await;
+    let id = request(&gateway, PINS, json!({ "cid": UNKNOWN })).await;
+    make_irremovable(&gateway, &id);
+    let replacement = json!({ "cid": "bafkqaaa" });
+    let (status, failure) = send(&gateway, Method::POST, &format!("{PINS}/{id}"), &replacement).await;
+    assert_eq!(status, 500, "{failure}");
+    let file = file_of(&gateway, &id);
+    let files: Vec<_> = fs::read_dir(file.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files, [file]);
+    let listed = get(&gateway, &format!("{PINS}?{ALL}")).await;
+    assert_eq!((&listed["count"], &listed["results"][0]["requestid"]), (&json!(1), &json!(id)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repo_without_access_is_no_missing_right_of_the_client() {
+    let gateway = TestGateway::start().await;
+    // No process can create a file there.
+    symlink("/sys/kernel", gateway.repo().path().join("pin-requests")).unwrap();
+    let (status, failure) = send(&gateway, Method::POST, PINS, &json!({ "cid": UNKNOWN })).await;
+    assert_eq!((status, &failure["error"]["reason"]), (500, &json!("INTERNAL_SERVER_ERROR")), "{failure}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

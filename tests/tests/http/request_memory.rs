@@ -125,3 +125,28 @@ async fn half_sent_message_of_grpc_takes_the_memory_that_arrived() {
     drop(http2);
     timeout(WATCHDOG, gateway.until_metric(MEMORY, |bytes| bytes == 0)).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_batches_hold_the_memory_for_their_items() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.put_block("", content::bytes(2_000_000)).await;
+    let malformed = json!({ "cids": vec!["x".repeat(500); 1_000] }).to_string();
+    // JSON escapes each byte as six.
+    let escaped = json!({ "cids": vec!["\u{1}".repeat(80); 1_000] }).to_string();
+    for (route, accept, body, least) in [
+        ("get", "*/*", &malformed, 600_000),
+        ("has", "*/*", &malformed, 600_000),
+        ("has", "*/*", &escaped, 500_000),
+        ("get", "*/*", &json!({ "cids": [&cid] }).to_string(), 1),
+        ("get", "application/vnd.ipld.car", &json!({ "cids": [&cid] }).to_string(), 1),
+    ] {
+        let mut wire = Wire::connect_with_small_window(&gateway).await;
+        let head =
+            format!("POST /v1/block/batch/{route} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAccept: {accept}\r\n");
+        wire.send(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len())).await;
+        wire.take(1_000).await;
+        assert!(gateway.metric(MEMORY).await >= least, "{route} {accept}");
+        wire.rest().await;
+        timeout(WATCHDOG, gateway.until_metric(MEMORY, |bytes| bytes == 0)).await.unwrap();
+    }
+}

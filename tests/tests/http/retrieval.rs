@@ -27,7 +27,7 @@ pub(crate) async fn retrieving_from(origin: &TestGateway) -> TestGateway {
 }
 
 /// Returns a source that passes requests to `origin`, and tells which there were.
-async fn relay(origin: &TestGateway) -> SourceServer {
+pub(crate) async fn relay(origin: &TestGateway) -> SourceServer {
     let upstream = origin.url("");
     SourceServer::start(Arc::new(move |target, mut connection| {
         let accept = if target.contains("dag-scope") { "application/vnd.ipld.car" } else { "application/vnd.ipld.raw" };

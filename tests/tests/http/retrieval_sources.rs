@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::Method;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, codec};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
 use crate::content::bytes;
-use crate::harness::TestGateway;
-use crate::retrieval::{retrieving_from, section};
+use crate::harness::{TestGateway, ndjson, rpc_failure};
+use crate::retrieval::{relay, retrieving_from, section};
 use crate::source_server::{Handler, SourceServer, always, write_head};
 
 fn block(codec: u64, hash: HashFunction, data: impl Into<bytes::Bytes>) -> Block {
@@ -142,4 +142,44 @@ async fn content_that_is_evicted_before_its_end_is_incomplete() {
     // Without a limit, all of it stays.
     let unlimited = retrieving_from(&origin).await;
     assert_eq!(unlimited.rpc_json("repo/stat").await["StorageMax"], u64::MAX);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pinned_content_may_exceed_the_limit() {
+    const LIMIT: u64 = 64 << 20;
+    let origin = TestGateway::start().await;
+    let cid = origin.add("raw-leaves=true&chunker=size-1048576", bytes(96 << 20)).await;
+    let url = origin.url("");
+    let gateway = TestGateway::start_with(|config| {
+        config.retrieval.gateways = vec![url];
+        config.store.max_bytes = LIMIT;
+    })
+    .await;
+    assert_eq!(gateway.rpc_json(&format!("pin/add?arg={cid}")).await["Pins"], json!([cid]));
+    // Others are fetched within their 16th.
+    let small = origin.add("", bytes(100_000)).await.parse().unwrap();
+    assert_eq!(retrieve(&gateway, &small).await["complete"], true);
+    assert!(gateway.content(&format!("/ipfs/{cid}")).await == bytes(96 << 20));
+    assert_eq!(gateway.metric("ipfrs_fetched_refused_total").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pins_retrieve_only_what_they_keep() {
+    let origin = TestGateway::start().await;
+    let source = relay(&origin).await;
+    let gateway = retrieving(source.url()).await;
+    let file = origin.add("", bytes(600_000)).await;
+    gateway.rpc_json(&format!("pin/add?arg={file}&recursive=false")).await;
+    let tree = origin.add_tree("wrap-with-directory=true", &[("a/b.txt", "pinned"), ("a/c.txt", "not pinned")]).await;
+    gateway.rpc_json(&format!("pin/add?arg={tree}/a/b.txt")).await;
+    let other = origin.rpc_json(&format!("resolve?arg=/ipfs/{tree}/a/c.txt")).await;
+    let other = other["Path"].as_str().unwrap().trim_start_matches("/ipfs/");
+    let links = ndjson(origin.rpc(&format!("refs?arg={file}")).send().await.unwrap()).await;
+    let leaf = links[0]["Ref"].as_str().unwrap().to_owned();
+    for absent in [other, &leaf] {
+        let missing = rpc_failure(gateway.rpc(&format!("block/stat?arg={absent}&offline=true")).send().await.unwrap());
+        assert!(missing.await.contains("not"), "{absent}");
+    }
+    let is_whole = |head: &String| head.contains("dag-scope=all") && (head.contains(&tree) || head.contains(&file));
+    assert!(!source.requests().iter().any(is_whole), "{:?}", source.requests());
 }

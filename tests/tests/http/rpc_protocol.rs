@@ -178,6 +178,23 @@ async fn rpc_refuses_cross_origin_browser_requests() {
     }
 }
 
+/// aiohttp up to 3.9 stops sending a body when the response arrives, and sends its next request in place of the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn connection_ends_after_the_response_to_half_a_body() {
+    let gateway = TestGateway::start().await;
+    for (sent, connection) in [(100, "close"), (200, "")] {
+        let mut wire = crate::wire::Wire::connect(&gateway).await;
+        let body = "x".repeat(sent);
+        wire.send(format!(
+            "POST /api/v0/add?chunker=foo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200\r\n\
+             Content-Type: multipart/form-data; boundary=b\r\n\r\n{body}"
+        ))
+        .await;
+        let answer = wire.answer().await;
+        assert_eq!((answer.status, answer.header("connection")), (500, connection), "{sent}");
+    }
+}
+
 async fn exchange_with_body(gateway: &TestGateway, head: &str, body: &str) -> u16 {
     let mut wire = crate::wire::Wire::connect(gateway).await;
     wire.send(format!("{head}\r\nHost: localhost\r\nConnection: close\r\n\r\n{body}")).await;

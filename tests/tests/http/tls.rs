@@ -188,6 +188,8 @@ async fn certificates_follow_the_host_and_their_files_and_sessions_survive() {
     assert!(error.message().contains("cannot be used with the certificate"), "{error}");
     assert_eq!(shown(&gateway, "localhost").await.0, old);
     issuer.issue("a", &["localhost"]);
+    // A key that needs a restart does not keep the others from being applied.
+    config.tls.hsts_seconds = 5;
     gateway.gateway.reload(&config).await.unwrap();
     assert_eq!(shown(&gateway, "localhost").await.1, HandshakeKind::Resumed, "tickets survive a reload");
     let fresh = issuer.client_config();

@@ -96,6 +96,12 @@ async fn operation_id_is_unique_and_may_come_from_the_client() {
         let request = gateway.request(Method::POST, &path).header("x-operation-id", header).body("x");
         assert_eq!(request.send().await.unwrap().status(), status, "{query} {header}");
     }
+    for path in ["/v1/stream/upload", "/api/v0/add"] {
+        let twice = gateway.request(Method::POST, path).header("x-operation-id", "a").header("x-operation-id", "b");
+        let refused = twice.body("x").send().await.unwrap();
+        assert_eq!(refused.status(), 400, "{path}");
+        assert!(refused.text().await.unwrap().contains("x-operation-id is there twice"), "{path}");
+    }
     problem(upload(&gateway, "operation_id=my.upload_1", "y").await, 409, "conflict").await;
     for bad in ["a%20b", "a%2Fb", "", &"a".repeat(129)] {
         problem(upload(&gateway, &format!("operation_id={bad}"), "x").await, 400, "invalid_input").await;

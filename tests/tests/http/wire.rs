@@ -84,6 +84,11 @@ impl Wire {
         let _closed_by_server = self.0.get_mut().shutdown().await;
     }
 
+    /// Resets the connection.
+    pub(crate) fn reset(self) {
+        socket2::SockRef::from(self.0.get_ref()).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+
     /// Reads the response to a request other than HEAD.
     pub(crate) async fn answer(&mut self) -> Answer {
         timeout(PATIENCE, self.read(true)).await.expect("an answer within a minute")

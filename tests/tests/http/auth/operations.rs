@@ -183,6 +183,8 @@ async fn keys_are_created_listed_and_revoked() {
         assert_eq!(response.status(), 400, "{body}");
         assert!(response.text().await.unwrap().contains(problem), "{body}");
     }
+    let absent = json!({ "name": null, "scopes": ["read"], "roots": null, "valid_seconds": null }).to_string();
+    assert_eq!(guarded.send(Method::POST, "/v1/auth/keys", &guarded.admin, Some(absent)).await.status(), 201);
     guarded.revoke(&token).await;
     assert_eq!(guarded.get("/metrics", &token).await.status(), 401);
     let path = format!("/v1/auth/keys/{}", id_of(&token));
