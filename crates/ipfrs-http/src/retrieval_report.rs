@@ -1,6 +1,7 @@
 //! Reports of retrievals: the sources that were tried, as text and JSON.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use ipfrs_node::Attempt;
 use ipfrs_rpc::types::RetrievalAttempt;
@@ -11,7 +12,7 @@ pub(crate) fn text(attempts: &[Attempt]) -> String {
     let mut text = String::new();
     for attempt in attempts {
         let (kind, outcome) = (attempt.source.name(), attempt.outcome.name());
-        let (at, took) = (attempt.start_ms, attempt.duration_ms);
+        let (at, took) = (millis(attempt.start), millis(attempt.duration));
         let (request, address) = (&attempt.request, &attempt.address);
         let detail = if attempt.detail.is_empty() { String::new() } else { format!(": {}", attempt.detail) };
         let (bytes, blocks) = (attempt.bytes, attempt.blocks);
@@ -40,10 +41,14 @@ fn attempt(attempt: &Attempt, for_operator: bool) -> RetrievalAttempt {
         outcome: attempt.outcome.name().to_owned(),
         detail: attempt.detail.clone(),
         status: attempt.status,
-        start_ms: attempt.start_ms,
-        first_byte_ms: attempt.first_byte_ms,
-        duration_ms: attempt.duration_ms,
+        start_ms: millis(attempt.start),
+        first_byte_ms: attempt.first_byte.map(millis),
+        duration_ms: millis(attempt.duration),
         bytes: attempt.bytes,
         blocks: attempt.blocks,
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -113,12 +113,12 @@ pub struct Attempt {
     pub detail: String,
     /// HTTP status of the response, if there was one.
     pub status: Option<u16>,
-    /// Start of the attempt, in milliseconds since the session began.
-    pub start_ms: u64,
-    /// Milliseconds from the start to the first byte of the response.
-    pub first_byte_ms: Option<u64>,
-    /// Milliseconds from the start to the end.
-    pub duration_ms: u64,
+    /// Time from the beginning of the session to the start.
+    pub start: Duration,
+    /// Time from the start to the first byte of the response.
+    pub first_byte: Option<Duration>,
+    /// Time from the start to the end.
+    pub duration: Duration,
     /// Received bytes.
     pub bytes: u64,
     /// Received blocks that are valid and were not known yet.
@@ -202,18 +202,13 @@ impl Trace {
     /// still used.
     pub(crate) fn concerns(&self, attempt: &Attempt, since: Instant) -> bool {
         let reused = if attempt.source == SourceKind::Router { FAILURE_AGE } else { Duration::ZERO };
-        let since = self.at(since).saturating_sub(millis(reused));
-        attempt.start_ms.saturating_add(attempt.duration_ms) >= since
+        attempt.start + attempt.duration + reused >= self.at(since)
     }
 
-    /// Returns the milliseconds from the beginning of the session to `instant`.
-    pub(crate) fn at(&self, instant: Instant) -> u64 {
-        millis(instant.saturating_duration_since(self.began))
+    /// Returns the time from the beginning of the session to `instant`.
+    pub(crate) fn at(&self, instant: Instant) -> Duration {
+        instant.saturating_duration_since(self.began)
     }
-}
-
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The cause of errors about a block that no source delivered: the attempts.
@@ -298,7 +293,7 @@ impl std::error::Error for Unretrieved {}
 mod tests {
     use super::*;
 
-    fn attempt(source: SourceKind, outcome: Outcome, start_ms: u64) -> Attempt {
+    fn attempt(source: SourceKind, outcome: Outcome, start: Duration) -> Attempt {
         Attempt {
             source,
             address: "http://192.0.2.1".to_owned(),
@@ -307,9 +302,9 @@ mod tests {
             outcome,
             detail: String::new(),
             status: None,
-            start_ms,
-            first_byte_ms: None,
-            duration_ms: 10,
+            start,
+            first_byte: None,
+            duration: Duration::from_millis(10),
             bytes: 1,
             blocks: 0,
         }
@@ -320,10 +315,10 @@ mod tests {
         let (trace, number) = (Trace::begin(), MAX_ATTEMPTS as u64 + 50);
         for start in 0..number {
             trace.note_begin();
-            trace.add(attempt(SourceKind::Gateway, Outcome::Failed, start));
+            trace.add(attempt(SourceKind::Gateway, Outcome::Failed, Duration::from_millis(start)));
         }
         let attempts = trace.attempts();
-        assert_eq!((attempts.len(), attempts[0].start_ms), (MAX_ATTEMPTS, 50));
+        assert_eq!((attempts.len(), attempts[0].start), (MAX_ATTEMPTS, Duration::from_millis(50)));
         assert_eq!(trace.totals(), Totals { attempts: number, failures: number, blocks: 0, bytes: number });
     }
 
@@ -331,16 +326,17 @@ mod tests {
     fn attempts_concern_requests_that_began_before_their_end() {
         let trace = Trace::begin();
         let at = |ms| trace.began() + Duration::from_millis(ms);
-        let (gateway, router) =
-            [SourceKind::Gateway, SourceKind::Router].map(|kind| attempt(kind, Outcome::Absent, 100)).into();
-        assert!(trace.concerns(&gateway, at(110)) && !trace.concerns(&gateway, at(111)));
-        assert!(trace.concerns(&router, at(5_110)) && !trace.concerns(&router, at(5_111)));
+        let after = |ms| at(ms) + Duration::from_nanos(1);
+        let absent = |kind| attempt(kind, Outcome::Absent, Duration::from_millis(100));
+        let (gateway, router) = [SourceKind::Gateway, SourceKind::Router].map(absent).into();
+        assert!(trace.concerns(&gateway, at(110)) && !trace.concerns(&gateway, after(110)));
+        assert!(trace.concerns(&router, at(5_110)) && !trace.concerns(&router, after(5_110)));
     }
 
     #[test]
     fn error_names_sources_that_are_not_asked() {
         let cid = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku".parse().unwrap();
-        let attempts = vec![attempt(SourceKind::Gateway, Outcome::Absent, 0)].into();
+        let attempts = vec![attempt(SourceKind::Gateway, Outcome::Absent, Duration::ZERO)].into();
         let paused = Some((2, Duration::from_secs(8)));
         let error = Unretrieved { cid, attempts, under_way: 0, paused }.into_error(None);
         let expected = "attempts: 1 absent; 2 sources are not asked for a while, the first for another 9 s";

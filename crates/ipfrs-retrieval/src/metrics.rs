@@ -69,9 +69,8 @@ impl RetrievalMetrics {
         let source = attempt.source.name();
         self.attempts.with_label_values(&[source, attempt.outcome.name()]).inc();
         self.blocks.with_label_values(&[source]).inc_by(attempt.blocks);
-        if let Some(first_byte) = attempt.first_byte_ms {
-            #[expect(clippy::cast_precision_loss, reason = "a histogram needs no exact milliseconds")]
-            self.first_byte.with_label_values(&[source]).observe(first_byte as f64 / 1_000.0);
+        if let Some(first_byte) = attempt.first_byte {
+            self.first_byte.with_label_values(&[source]).observe(first_byte.as_secs_f64());
         }
     }
 }

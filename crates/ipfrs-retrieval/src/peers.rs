@@ -12,7 +12,7 @@ use ipfrs_core::{Block, Cid, ErrorKind, codec, parse_cid};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::attempt::{Attempt, MAX_ATTEMPTS, Outcome, SourceKind, millis};
+use crate::attempt::{Attempt, MAX_ATTEMPTS, Outcome, SourceKind};
 use crate::metrics::RetrievalMetrics;
 
 pub use ipfrs_bitswap::BitswapConfig;
@@ -148,7 +148,7 @@ impl PeerSession {
         }
         let failed = |(peer, detail): (PeerId, Option<String>)| Attempt {
             detail: detail.unwrap_or_else(|| NO_CONNECTION.to_owned()),
-            ..new_attempt(peer, "blocks".to_owned(), Outcome::Failed, millis(requests.began.elapsed()))
+            ..new_attempt(peer, "blocks".to_owned(), Outcome::Failed, requests.began.elapsed())
         };
         let attempts = requests.by_outcome.lock();
         let is_reported = |peer: PeerId| attempts.contains_key(&(peer, Outcome::Failed));
@@ -163,7 +163,7 @@ impl PeerSession {
     /// Returns the requests to peers, one entry for each peer and outcome.
     pub(crate) fn attempts(&self) -> Vec<Attempt> {
         let mut attempts: Vec<_> = self.0.requests.by_outcome.lock().values().cloned().collect();
-        attempts.sort_by_key(|attempt| attempt.start_ms);
+        attempts.sort_by_key(|attempt| attempt.start);
         attempts
     }
 }
@@ -196,12 +196,12 @@ impl Requests {
         }
         let sum = attempts.entry(key).or_insert_with(|| {
             let request = attempt.cid.map_or_else(|| "blocks".to_owned(), |cid| format!("block {cid}"));
-            let start_ms = millis(now.saturating_sub(attempt.duration));
-            Attempt { first_byte_ms: first_byte.map(millis), ..new_attempt(attempt.peer, request, outcome, start_ms) }
+            let start = now.saturating_sub(attempt.duration);
+            Attempt { first_byte, ..new_attempt(attempt.peer, request, outcome, start) }
         });
         sum.blocks += blocks;
         sum.bytes += attempt.bytes as u64;
-        sum.duration_ms = millis(now).saturating_sub(sum.start_ms);
+        sum.duration = now.saturating_sub(sum.start);
         if sum.blocks == 2 {
             "blocks".clone_into(&mut sum.request);
         }
@@ -209,7 +209,7 @@ impl Requests {
     }
 }
 
-fn new_attempt(peer: PeerId, request: String, outcome: Outcome, start_ms: u64) -> Attempt {
+fn new_attempt(peer: PeerId, request: String, outcome: Outcome, start: Duration) -> Attempt {
     Attempt {
         source: SourceKind::Peer,
         address: format!("/p2p/{peer}"),
@@ -218,9 +218,9 @@ fn new_attempt(peer: PeerId, request: String, outcome: Outcome, start_ms: u64) -
         outcome,
         detail: String::new(),
         status: None,
-        start_ms,
-        first_byte_ms: None,
-        duration_ms: 0,
+        start,
+        first_byte: None,
+        duration: Duration::ZERO,
         bytes: 0,
         blocks: 0,
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use reqwest::Url;
 use tokio::time::Instant;
 
-use crate::attempt::{Attempt, Outcome, SourceKind, Trace, millis};
+use crate::attempt::{Attempt, Outcome, SourceKind, Trace};
 use crate::http::Failure;
 use crate::metrics::ReceivedBytes;
 use crate::shared::Shared as Retrieval;
@@ -116,9 +116,9 @@ impl RunningAttempt {
             outcome,
             detail,
             status,
-            start_ms: self.trace.at(self.start),
-            first_byte_ms: self.first_byte.map(|first_byte| millis(since_start(first_byte))),
-            duration_ms: millis(self.start.elapsed()),
+            start: self.trace.at(self.start),
+            first_byte: self.first_byte.map(since_start),
+            duration: self.start.elapsed(),
             bytes: self.bytes.sum(),
             blocks: self.blocks,
         };
