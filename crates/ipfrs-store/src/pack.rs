@@ -29,6 +29,8 @@ mod file;
 mod free_space;
 mod group;
 pub(crate) mod index;
+#[cfg(test)]
+mod interrupted_rebuilds;
 mod link;
 mod lock;
 mod losses;

@@ -8,7 +8,9 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, codec};
 use ipfrs_store::{BlockStore, PackOptions, PackStore};
 
-use crate::fixture::{assert_holds, assert_lacks, cids, open_small, put_all, random_block};
+use crate::fixture::{
+    assert_holds, assert_lacks, cids, index_files, numbered, open_small, put_all, random_block, small_packs,
+};
 use crate::read_only::open_read_only;
 use crate::recovery::{PREFIX, copy_index, len, lose_index, newest, overwrite, packs, store_of};
 
@@ -126,4 +128,55 @@ async fn torn_block_before_sound_ones_is_no_loss_in_any_later_replay() {
     assert_lacks(&store, &all[1..3]).await;
     assert_holds(&store, &[&all[..1], &all[3..]].concat()).await;
     store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn loss_that_cannot_be_noted_stops_the_start() {
+    for is_pack_lost in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        store_of(dir.path(), &blocks(20)).await;
+        let first = packs(dir.path()).remove(0);
+        match is_pack_lost {
+            true => fs::remove_file(&first).unwrap(),
+            false => {
+                hurt(&first, 2);
+                lose_index(dir.path());
+            }
+        }
+        // No file can take the place of a directory.
+        let note = dir.path().join("lost-blocks");
+        fs::create_dir(&note).unwrap();
+        for _ in 0..2 {
+            let error = PackStore::open(dir.path(), small_packs()).unwrap_err();
+            let (loss, cause) = ("blocks are lost: pack 1 ", "lost-blocks: Is a directory");
+            assert!(error.message().contains(loss) && error.message().contains(cause), "{error}");
+            assert!(error.message().contains("store.read_only = true"), "{error}");
+        }
+        fs::remove_dir(&note).unwrap();
+        // The second start does not find the loss again.
+        for _ in 0..2 {
+            let store = open_small(dir.path());
+            let losses = store.losses().unwrap();
+            assert!(losses[0].starts_with("pack 1 "), "{losses:?}");
+            store.close().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn damaged_index_proves_lost_pack() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    put_all(&store, &numbered(0..2_500)).await;
+    store.close().await.unwrap();
+    fs::remove_file(packs(dir.path()).remove(0)).unwrap();
+    let run = index_files(dir.path()).into_iter().find(|path| path.extension().is_some_and(|end| end == "run"));
+    overwrite(&run.unwrap(), 40, &[0xff; 8]);
+    for _ in 0..2 {
+        let store = open_small(dir.path());
+        let losses = store.losses().unwrap();
+        assert!(losses.len() == 2 && losses[0].starts_with("pack 1 with "), "{losses:?}");
+        assert!(losses[1].contains(" of 2500 blocks are lost"), "{losses:?}");
+        store.close().await.unwrap();
+    }
 }

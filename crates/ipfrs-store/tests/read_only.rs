@@ -116,6 +116,7 @@ async fn readers_share_a_store_that_nobody_writes() {
     first.close().await.unwrap();
     let refused = PackStore::open(dir.path(), PackOptions::default()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Conflict);
+    assert!(refused.to_string().contains("already open read-only in this process"), "{refused}");
     second.close().await.unwrap();
     assert_eq!(second.get(block.cid()).await.unwrap_err().kind(), ErrorKind::Unavailable);
     open_small(dir.path()).close().await.unwrap();

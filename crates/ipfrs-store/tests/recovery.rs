@@ -222,7 +222,9 @@ async fn rebuild_skips_damaged_block_and_keeps_later_blocks() {
 
 #[tokio::test]
 async fn a_damaged_length_loses_no_other_block() {
-    for newest_only in [false, true] {
+    // A byte, and sectors.
+    let hurts = [&[0xff][..], &[0; 1_024]];
+    for (newest_only, hurt) in [false, true].into_iter().flat_map(|newest_only| hurts.map(|hurt| (newest_only, hurt))) {
         let dir = tempfile::tempdir().unwrap();
         let blocks: Vec<_> = (0..20).map(|_| random_block(8_000)).collect();
         // One pack, and several.
@@ -233,7 +235,7 @@ async fn a_damaged_length_loses_no_other_block() {
         store.close().await.unwrap();
         let first = packs(dir.path()).remove(0);
         let before = len(&first);
-        overwrite(&first, 18 + (PREFIX + 8_000) * 2, &[0xff]);
+        overwrite(&first, 18 + (PREFIX + 8_000) * 2, hurt);
         lose_index(dir.path());
         let reader = open_read_only(dir.path()).unwrap();
         let found = reader.losses().unwrap();

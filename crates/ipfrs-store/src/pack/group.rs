@@ -195,6 +195,11 @@ impl Batch {
         self.sections.is_empty()
     }
 
+    /// Whether it only deletes blocks.
+    pub(super) fn is_deletion(&self) -> bool {
+        self.changes.blocks.values().all(|change| change.to.is_none())
+    }
+
     /// Returns the bytes of the sections.
     pub(super) fn slices(&self) -> Vec<IoSlice<'_>> {
         let mut slices = Vec::with_capacity(2 * self.sections.len());

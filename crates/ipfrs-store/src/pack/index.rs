@@ -52,7 +52,7 @@ use super::record::{Key, Location};
 /// about 100 KiB, rewritten by each commit.
 const RUN_ENTRIES: usize = if cfg!(test) { 8 } else { 2_048 };
 
-/// Number of entries in memory from which a replay commits: about 40 MiB.
+/// Number of entries in memory from which a replay writes them to a run: about 40 MiB.
 const REPLAY_ENTRIES: usize = if cfg!(test) { 64 } else { 256 * 1024 };
 
 /// Maximum capacity reserved for new entries after the entries in memory became a run.
@@ -99,6 +99,8 @@ struct State {
     runs: Arc<[Arc<Run>]>,
     packs: BTreeMap<u32, PackUse>,
     totals: Totals,
+    /// Notes of a rebuild that has not reached the last pack.
+    unfinished: Option<Arc<[u8]>>,
 }
 
 /// Additional state needed by commits.
@@ -111,6 +113,8 @@ struct Upkeep {
     merge_from: usize,
     /// Runs that are no longer needed, but that the manifest on disk may still name.
     retired: Vec<u64>,
+    /// Number of the first run that no manifest on the disk names.
+    first_unnamed: u64,
     manifest_bytes: u64,
 }
 
@@ -126,6 +130,12 @@ impl Index {
             Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Err(error.message().to_owned())),
             read => read.map(Ok),
         }
+    }
+
+    /// Returns the statistics of each pack and the totals, if the manifest in `dir` is sound. The runs may be damaged.
+    pub(super) fn statistics(dir: &Path) -> Option<(BTreeMap<u32, PackUse>, Totals)> {
+        let bytes = Place::new(dir, true).read_manifest().ok().flatten()?;
+        Manifest::decode(&bytes).ok().map(|manifest| (manifest.packs, manifest.totals))
     }
 
     /// Creates an empty index in the directory `dir`, replacing existing files.
@@ -163,12 +173,20 @@ impl Index {
     }
 
     fn new(place: Place, manifest: Manifest, runs: Vec<Arc<Run>>, manifest_bytes: u64) -> Self {
-        let Manifest { totals, packs, runs: named, memory } = manifest;
+        let Manifest { totals, packs, runs: named, memory, unfinished } = manifest;
         let next_run = named.iter().map(|named| named.number + 1).max().unwrap_or(1);
+        let upkeep = Upkeep {
+            next_run,
+            merge: None,
+            merge_from: 0,
+            retired: Vec::new(),
+            first_unnamed: next_run,
+            manifest_bytes,
+        };
         Self {
             place: Arc::new(place),
-            state: RwLock::new(State { memory, runs: runs.into(), packs, totals }),
-            upkeep: Mutex::new(Upkeep { next_run, merge: None, merge_from: 0, retired: Vec::new(), manifest_bytes }),
+            state: RwLock::new(State { memory, runs: runs.into(), packs, totals, unfinished }),
+            upkeep: Mutex::new(upkeep),
         }
     }
 
@@ -296,8 +314,8 @@ impl Index {
         Applied { totals: state.totals, packs }
     }
 
-    /// Applies changes read from a pack, in which the previous locations are not filled in. May commit, so the packs
-    /// must already be on the disk.
+    /// Applies changes read from a pack, in which the previous locations are not filled in. Commits nothing: a replay
+    /// that is interrupted begins again, with all the damage that it meets.
     pub(super) fn replay(&self, mut changes: Changes, position: Position) -> Result<()> {
         let mut sorted: Vec<_> = changes.blocks.iter_mut().collect();
         sorted.sort_unstable_by_key(|(key, _)| *key);
@@ -306,7 +324,52 @@ impl Index {
             change.from = from;
         }
         self.apply(&changes, position);
-        if self.state.read().memory.len() >= REPLAY_ENTRIES { self.commit() } else { Ok(()) }
+        if self.state.read().memory.len() >= REPLAY_ENTRIES { self.spill() } else { Ok(()) }
+    }
+
+    /// Whether a replay keeps the entries in memory and so many more there, so that it needs no space on the disk.
+    pub(super) fn can_replay(&self, changes: usize) -> bool {
+        self.state.read().memory.len() + changes < REPLAY_ENTRIES
+    }
+
+    /// Writes the entries in memory to a run that no manifest names yet.
+    fn spill(&self) -> Result<()> {
+        let upkeep = &mut *self.upkeep.lock();
+        self.adopt_merged(upkeep);
+        self.make_run(upkeep)?;
+        let first_unnamed = upkeep.first_unnamed;
+        let (named, unnamed): (_, Vec<_>) = upkeep.retired.drain(..).partition(|number| *number < first_unnamed);
+        upkeep.retired = named;
+        unnamed.into_iter().for_each(|number| self.place.remove_run(number));
+        self.begin_merge(upkeep);
+        Ok(())
+    }
+
+    /// Commits the part of a rebuild that is done, if it has written runs since the last commit, with `notes` for its
+    /// continuation.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub(super) fn commit_unfinished(&self, notes: Vec<u8>) -> Result<()> {
+        let has_written = {
+            let upkeep = self.upkeep.lock();
+            upkeep.first_unnamed < upkeep.next_run
+        };
+        if !has_written {
+            return Ok(());
+        }
+        self.state.write().unfinished = Some(notes.into());
+        self.commit()
+    }
+
+    /// Returns the notes of the rebuild that was interrupted, if the index is not complete.
+    pub(super) fn unfinished(&self) -> Option<Arc<[u8]>> {
+        self.state.read().unfinished.clone()
+    }
+
+    /// Ends a rebuild: the next commit makes the index complete.
+    pub(super) fn finish(&self) {
+        self.state.write().unfinished = None;
     }
 
     /// Removes the statistics of packs that no longer exist.
@@ -325,9 +388,12 @@ impl Index {
             self.make_run(upkeep)?;
         }
         let manifest = {
-            let State { memory, runs, packs, totals } = &*self.state.read();
-            manifest::encode(*totals, packs, runs.iter().map(|run| NamedRun::of(run)), memory)
+            let State { memory, runs, packs, totals, unfinished } = &*self.state.read();
+            let runs = runs.iter().map(|run| NamedRun::of(run));
+            manifest::encode(*totals, packs, runs, memory, unfinished.as_deref())
         };
+        // If this fails, the manifest may be on the disk nevertheless.
+        upkeep.first_unnamed = upkeep.next_run;
         self.place.write_manifest(&manifest)?;
         upkeep.manifest_bytes = manifest.len() as u64;
         upkeep.retired.drain(..).for_each(|number| self.place.remove_run(number));

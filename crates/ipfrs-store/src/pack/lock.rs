@@ -24,9 +24,37 @@ const STORE: &str = "block store";
 /// Subject of the lock of a repo, in messages.
 const REPO: &str = "repo";
 
-/// Lock files that this process holds exclusively, with what they lock. Processes of other containers may have the same
-/// ID.
-static HELD: Mutex<Vec<(&str, Option<FileNumber>)>> = Mutex::new(Vec::new());
+/// Lock files that this process holds. Processes of other containers may have the same ID.
+static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
+
+/// A lock file that this process holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    /// Subject of the lock, in messages.
+    subject: &'static str,
+    is_shared: bool,
+    file: Option<FileNumber>,
+}
+
+impl Held {
+    fn add(subject: &'static str, is_shared: bool, file: &File) {
+        HELD.lock().push(Self { subject, is_shared, file: identity(file) });
+    }
+
+    /// Removes one lock of this file.
+    fn remove(file: &File) {
+        let (own, mut held) = (identity(file), HELD.lock());
+        if let Some(at) = held.iter().position(|held| held.file == own) {
+            held.swap_remove(at);
+        }
+    }
+
+    /// Returns whether this process shares the lock of this file, if it holds it.
+    fn is_shared(subject: Option<&str>, file: Option<FileNumber>) -> Option<bool> {
+        let is_it = |held: &&Self| held.file == file && subject.is_none_or(|subject| held.subject == subject);
+        HELD.lock().iter().find(is_it).filter(|_| file.is_some()).map(|held| held.is_shared)
+    }
+}
 
 /// Device and number of a file.
 type FileNumber = (u64, u64);
@@ -79,7 +107,7 @@ impl StoreLock {
             }
             written => written.map_err(|error| cannot("write", &path, error))?,
         }
-        HELD.lock().push((subject, identity(&file)));
+        Held::add(subject, false, &file);
         Ok(Self::Exclusive(file))
     }
 
@@ -92,7 +120,7 @@ impl StoreLock {
         Self::share_of(STORE, dir)
     }
 
-    fn share_of(subject: &str, dir: &Path) -> Result<Self> {
+    fn share_of(subject: &'static str, dir: &Path) -> Result<Self> {
         let path = dir.join("lock");
         let opened = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -105,7 +133,10 @@ impl StoreLock {
         };
         let mut file = opened.map_err(|error| cannot("open", &path, error))?;
         match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => Ok(Self::Shared(file)),
+            Ok(()) => {
+                Held::add(subject, true, &file);
+                Ok(Self::Shared(file))
+            }
             Err(rustix::io::Errno::WOULDBLOCK) => Err(held_by_other(subject, dir, &mut file)),
             Err(error) => Err(cannot("lock", &path, error.into())),
         }
@@ -132,13 +163,23 @@ impl RepoLock {
     /// process holds the lock, because that store may be the engine.
     ///
     /// # Errors
-    /// As [`take`](Self::take).
+    /// As [`take`](Self::take); [`ErrorKind::Conflict`] also if a store of this process is open read-only: other
+    /// processes may share its lock, so it does not protect the repo.
     pub fn take_with_engine(dir: &Path, holder: &str) -> Result<Option<Self>> {
         let lock = fs::metadata(dir.join("lock")).ok().map(|metadata| (metadata.dev(), metadata.ino()));
-        if lock.is_some() && HELD.lock().contains(&(STORE, lock)) {
-            return Ok(None);
+        match Held::is_shared(Some(STORE), lock) {
+            Some(false) => Ok(None),
+            Some(true) => Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "the block store in {} is open read-only in this process, which keeps a node from writing to the \
+                     same directory: if that store is the engine, open it for writing, or use store.read_only = true \
+                     in place of an engine; otherwise close it, or give the node another directory",
+                    dir.display()
+                ),
+            )),
+            None => Self::take(dir, holder).map(Some),
         }
-        Self::take(dir, holder).map(Some)
     }
 
     /// Shares the lock of the repo in `dir` with other readers, as a store does.
@@ -162,11 +203,13 @@ impl Drop for StoreLock {
         let unlock = |file: &File| Ok(flock(file, FlockOperation::Unlock)?);
         let released = match self {
             Self::Exclusive(file) => {
-                let own = identity(file);
-                HELD.lock().retain(|(_, held)| *held != own);
+                Held::remove(file);
                 file.set_len(0).and_then(|()| unlock(file))
             }
-            Self::Shared(file) => unlock(file),
+            Self::Shared(file) => {
+                Held::remove(file);
+                unlock(file)
+            }
             Self::Unneeded => Ok(()),
         };
         if let Err(error) = released {
@@ -187,17 +230,23 @@ fn locked(file: &mut File, operation: FlockOperation) -> rustix::io::Result<()> 
 }
 
 fn held_by_other(subject: &str, dir: &Path, file: &mut File) -> Error {
-    let (dir, who, own) = (dir.display(), named_holder(file), identity(file));
-    let message = match who {
-        _ if HELD.lock().iter().any(|(_, held)| *held == own) => {
+    let (dir, who, own) = (dir.display(), named_holder(file), Held::is_shared(None, identity(file)));
+    let message = match (own, who) {
+        (Some(false), _) => {
             format!("the {subject} in {dir} is already open in this process: use what has it open, or close it first")
         }
-        Some(who) if who.contains("gateway") => {
+        (Some(true), _) => format!(
+            "the {subject} in {dir} is already open read-only in this process, and readers exclude writers: close what \
+             reads it first, or set store.read_only = true"
+        ),
+        (None, Some(who)) if who.contains("gateway") => {
             format!("the {subject} in {dir} is in use by {who}: stop that process, or use its API")
         }
-        Some(who) => format!("the {subject} in {dir} is in use by {who}: wait until it ends, or stop that process"),
+        (None, Some(who)) => {
+            format!("the {subject} in {dir} is in use by {who}: wait until it ends, or stop that process")
+        }
         // Readers do not write their names to the file, and a writer cannot if the disk is full.
-        None => format!(
+        (None, None) => format!(
             "the {subject} in {dir} is in use by another process, probably one that reads it: use its API, stop that \
              process, or set IPFRS_STORE_READ_ONLY=true to read beside a reader"
         ),

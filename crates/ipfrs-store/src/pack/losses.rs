@@ -2,19 +2,23 @@
 //! `lost-blocks` lists them until the operator removes it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use ipfrs_core::Result;
+use ipfrs_core::{Error, Result};
 use parking_lot::Mutex;
 
 use super::changes::PackUse;
+#[cfg(test)]
+use super::crash_recorder;
 use super::lock::{cannot, sync_directory};
 use super::pack_store::PackStore;
 
 /// Name of the file in the directory of the store.
 const FILE: &str = "lost-blocks";
+/// Name of the file while it is written.
+const DRAFT: &str = "lost-blocks.new";
 /// Length of the file from which nothing is added, in bytes.
 const MAX_BYTES: usize = 64 * 1024;
 
@@ -36,35 +40,48 @@ impl Losses {
         Self { path: dir.join(FILE), is_read_only, found: Mutex::default() }
     }
 
-    /// Logs a loss and adds it to the file. Without the file, the loss is known until the store is closed.
-    pub(super) fn add(&self, what: &str) {
-        if let Err(error) = self.try_add(what) {
-            tracing::error!(%error, "the loss cannot be noted");
-        }
-    }
-
-    /// Same as [`add`](Self::add), but fails if the file cannot be written.
-    fn try_add(&self, what: &str) -> Result<()> {
+    /// Logs a loss and adds it to the file durably.
+    ///
+    /// # Errors
+    /// If the file cannot be written. The store must then not be opened: what follows replaces the index or the bytes
+    /// that prove the loss, so the next start would not find it.
+    pub(super) fn add(&self, what: &str) -> Result<()> {
         tracing::error!(note = %self.path.display(), "blocks are lost: {what}");
-        let written = if self.is_read_only { Ok(()) } else { self.write(what) };
-        if self.is_read_only || written.is_err() {
+        if self.is_read_only {
             self.found.lock().push(what.to_owned());
-        }
-        written
-    }
-
-    fn write(&self, what: &str) -> Result<()> {
-        let known = self.read()?;
-        if known.len() > MAX_BYTES || known.lines().any(|line| line == what) {
             return Ok(());
         }
+        self.write(what).map_err(|error| {
+            let remedy = "it must be noted there before the store is opened, except with store.read_only = true";
+            Error::new(error.kind(), format!("blocks are lost: {what}; {remedy}: {error}"))
+        })
+    }
+
+    /// Replaces the file, so that it never has a part of a line, or a line whose sync failed.
+    fn write(&self, what: &str) -> Result<()> {
+        let known = self.read()?;
+        let is_known = known.len() > MAX_BYTES || known.lines().any(|line| line == what);
+        let draft = self.path.with_file_name(DRAFT);
         let write = || {
-            let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
-            writeln!(file, "{what}")?;
-            file.sync_all()?;
+            if !is_known {
+                #[cfg(test)]
+                crash_recorder::before(&draft);
+                let mut file = File::create(&draft)?;
+                let end = if known.is_empty() || known.ends_with('\n') { "" } else { "\n" };
+                file.write_all(format!("{known}{end}{what}\n").as_bytes())?;
+                #[cfg(test)]
+                let syncing = crash_recorder::before_sync(&file);
+                file.sync_all()?;
+                #[cfg(test)]
+                drop(syncing);
+                #[cfg(test)]
+                crash_recorder::before(&self.path);
+                fs::rename(&draft, &self.path)?;
+            }
+            // Also if it is known: the start that wrote it may have ended before this.
             sync_directory(self.path.parent().unwrap_or(&self.path))
         };
-        write().map_err(|error| cannot("write", &self.path, error))
+        write().inspect_err(|_| drop(fs::remove_file(&draft))).map_err(|error| cannot("write", &self.path, error))
     }
 
     fn read(&self) -> Result<String> {
@@ -82,7 +99,7 @@ impl PackStore {
     /// # Errors
     /// If the loss cannot be noted in the file. A read-only store notes nothing.
     pub fn add_loss(&self, what: &str) -> Result<()> {
-        self.shared.losses.try_add(what)
+        self.shared.losses.add(what)
     }
 
     /// Returns the losses of blocks that were found when the store was opened, now or earlier, as lines of text. They
@@ -93,7 +110,11 @@ impl PackStore {
     pub fn losses(&self) -> Result<Vec<String>> {
         let losses = &self.shared.losses;
         let mut all: Vec<_> = losses.read()?.lines().map(str::to_owned).collect();
-        all.extend(losses.found.lock().iter().cloned());
+        for found in losses.found.lock().iter() {
+            if !all.contains(found) {
+                all.push(found.clone());
+            }
+        }
         Ok(all)
     }
 }

@@ -9,10 +9,10 @@ use ipfrs_core::Result;
 use super::PackOptions;
 use super::damage::Damage;
 use super::file::{FoundPack, Pack};
-use super::index::{INDEX, Index};
+use super::index::INDEX;
 use super::lock::{StoreLock, require_version};
 use super::losses::Losses;
-use super::recovery::{Recovered, Rest, count_lost, find_packs, forget_removed, open_index, replay_pack, replay_start};
+use super::recovery::{Recovered, Replay, Rest, count_lost, find_packs, forget_removed, open_index};
 use super::shared::Shared;
 use crate::Mappings;
 
@@ -30,8 +30,8 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
     let losses = Losses::of(dir, true);
     let (index, blocks_before) = open_index(&dir.join(INDEX), &lengths, true, &losses)?;
     forget_removed(&index, &found);
-    replay_all(&index, &mut found, blocks_before.is_some(), &losses)?;
-    count_lost(&index, blocks_before, &losses);
+    replay_all(Replay::new(&index, &found, blocks_before.is_some(), &losses), &mut found)?;
+    count_lost(&index, blocks_before, &losses)?;
 
     let mappings = Mappings::default();
     let next_number = found.last_key_value().map_or(1, |(number, _)| number + 1);
@@ -41,28 +41,17 @@ pub(super) fn open(dir: &Path, options: PackOptions) -> Result<Recovered> {
         packs.insert(number, Arc::new(Pack::open(pack, capacity, &mappings)?));
     }
     let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock, losses);
-    Ok(Recovered { shared: Arc::new(shared), active: None, next_number, is_behind: false, torn: Damage::default() })
+    let torn = Damage::default();
+    Ok(Recovered { shared: Arc::new(shared), active: None, next_number, is_behind: false, torn, tail: None })
 }
 
-/// Replays the part of the packs that the index does not cover. An incomplete write at the end of the newest pack is
+/// Replays the part of the packs that the index does not cover. An incomplete write at the end of the last pack is
 /// ignored.
-fn replay_all(
-    index: &Index,
-    found: &mut BTreeMap<u32, FoundPack>,
-    is_loss_counted: bool,
-    losses: &Losses,
-) -> Result<()> {
-    let pack_uses = index.packs();
-    let newest = found.last_key_value().map(|(number, _)| *number);
-    let mut damage = Damage::default();
+fn replay_all(mut replay: Replay<'_>, found: &mut BTreeMap<u32, FoundPack>) -> Result<()> {
     for pack in found.values_mut() {
-        let Some(from) = replay_start(&pack_uses, pack.number).filter(|from| *from < pack.len) else { continue };
-        let is_newest = Some(pack.number) == newest;
-        let may_be_torn = is_newest && (!pack_uses.is_empty() || is_loss_counted);
-        let rest = replay_pack(index, pack, from, is_newest, may_be_torn, losses, &mut damage)?;
-        if may_be_torn {
-            drop(damage.take_torn(pack));
-        }
+        let Some(from) = replay.start(pack) else { continue };
+        let rest = replay.pack(pack, from)?;
+        drop(replay.take_torn(pack));
         if let Rest::Torn(end) = rest {
             tracing::warn!(
                 pack = %pack.path.display(), offset = end, bytes = pack.len - end, "ignored an incomplete write"
@@ -70,5 +59,5 @@ fn replay_all(
             pack.len = end;
         }
     }
-    damage.note(index, losses)
+    replay.finish()
 }

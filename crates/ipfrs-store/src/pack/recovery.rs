@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ipfrs_core::{Error, ErrorKind, Result};
+use rustix::fs::{Advice, fadvise};
 
 use super::PackOptions;
 use super::changes::{Changes, PackUse};
@@ -29,6 +30,9 @@ use crate::pack::index::INDEX;
 /// kept. So is a rest that does not begin with zeros and contains sound blocks.
 pub(super) const MAX_TORN_BYTES: u32 = 64 * 1024 * 1024;
 
+/// A multiple of the length of pages on all systems, in bytes.
+const PAGES_BYTES: u32 = 64 * 1024;
+
 /// An open store and the state that its writer needs.
 pub(super) struct Recovered {
     /// The store.
@@ -41,6 +45,8 @@ pub(super) struct Recovered {
     pub(super) is_behind: bool,
     /// Rests of an incomplete write that the index must not cover before they are padded. Empty unless it is behind.
     pub(super) torn: Damage,
+    /// The only pack that may have bytes that the index on the disk does not cover, if there is an index.
+    pub(super) tail: Option<u32>,
 }
 
 /// Opens the store in `dir`, creating it if it does not exist.
@@ -60,30 +66,35 @@ pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
         // Durably, before a new pack can reuse the number of a removed one.
         index.commit()?;
     }
-    let (replayed, torn) = replay_all(&index, &mut found, blocks_before.is_some(), &losses)?;
-    count_lost(&index, blocks_before, &losses);
+    let replay = Replay::new(&index, &found, blocks_before.is_some(), &losses);
+    let has_index = replay.has_index;
+    let Replayed { is_any, first, damaged, unpadded: torn } = replay_all(replay, &mut found)?;
+    count_lost(&index, blocks_before, &losses)?;
 
     let mappings = Mappings::default();
     let mut packs = BTreeMap::new();
     let mut active = None;
     let newest = found.last_key_value().map(|(number, _)| *number);
     for (number, pack) in found {
-        let appendable = Some(number) == newest && replayed != Replayed::Damaged && pack.len < options.pack_bytes;
+        let appendable = Some(number) == newest && damaged != newest && pack.len < options.pack_bytes;
         let capacity = if appendable { options.pack_bytes } else { pack.len };
         let pack = Arc::new(Pack::open(pack, capacity, &mappings)?);
         active = appendable.then(|| Arc::clone(&pack));
         packs.insert(number, pack);
     }
     let mut next_number = newest.map_or(1, |number| number + 1);
-    if replayed == Replayed::Damaged {
-        // A scan would not find sections after the damage, so the damaged pack must never be the newest again.
+    if damaged.is_some() && damaged == newest {
+        // A scan would not find sections after the damage, so the damaged pack must never be the newest again. It is
+        // the last that may have an incomplete write until the commit, because the new pack is empty.
         let pack = Arc::new(Pack::create(&packs_dir, next_number, options.pack_bytes, &mappings)?);
         packs.insert(next_number, Arc::clone(&pack));
         active = Some(pack);
         next_number += 1;
     }
     let mut is_behind = !torn.is_empty();
-    if let (true, Some((number, pack))) = (replayed != Replayed::Nothing && !is_behind, packs.last_key_value()) {
+    let last = packs.last_key_value().map(|(number, _)| *number);
+    let mut tail = last.filter(|_| has_index && (first.is_none() || first == last));
+    if let (true, Some((number, pack))) = (is_any && !is_behind, packs.last_key_value()) {
         index.apply(&Changes::default(), Position { pack: *number, offset: pack.end() });
         match index.commit() {
             // Existing blocks can still be read.
@@ -91,11 +102,14 @@ pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
                 tracing::warn!(%error, "the index is behind: the next start replays more");
                 is_behind = true;
             }
-            committed => committed?,
+            committed => {
+                committed?;
+                tail = Some(*number);
+            }
         }
     }
     let shared = Shared::new(dir.to_owned(), options, mappings, packs, index, lock, losses);
-    Ok(Recovered { shared: Arc::new(shared), active, next_number, is_behind, torn })
+    Ok(Recovered { shared: Arc::new(shared), active, next_number, is_behind, torn, tail })
 }
 
 /// Removes the index file of earlier versions of this program.
@@ -119,63 +133,173 @@ pub(super) fn forget_removed(index: &Index, found: &BTreeMap<u32, FoundPack>) ->
 }
 
 /// Result of replaying the packs at open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Replayed {
-    /// The index was up to date.
-    Nothing,
-    /// Sections were replayed, and an incomplete write at the end was removed.
-    Sections,
-    /// Sections were replayed, but the newest pack contains other data, which is kept unchanged.
-    Damaged,
+#[derive(Debug, Default)]
+struct Replayed {
+    /// Whether the index was not up to date.
+    is_any: bool,
+    /// The first pack of which a part was replayed.
+    first: Option<u32>,
+    /// The last pack, if it contains bytes that are no sections and no incomplete write, which are kept.
+    damaged: Option<u32>,
+    /// Rests of an incomplete write that the disk has no space to pad.
+    unpadded: Damage,
 }
 
-/// Replays the part of the packs that the index does not cover, and removes an incomplete write from the newest pack.
-/// Also returns the rests of that write which the disk has no space to pad.
-fn replay_all(
-    index: &Index,
-    found: &mut BTreeMap<u32, FoundPack>,
-    is_loss_counted: bool,
-    losses: &Losses,
-) -> Result<(Replayed, Damage)> {
-    let pack_uses = index.packs();
-    let newest = found.last_key_value().map(|(number, _)| *number);
-    let mut replayed = Replayed::Nothing;
-    let (mut damage, mut unpadded) = (Damage::default(), Damage::default());
+/// Replays the part of the packs that the index does not cover, and removes an incomplete write from the last pack.
+fn replay_all(mut replay: Replay<'_>, found: &mut BTreeMap<u32, FoundPack>) -> Result<Replayed> {
+    let mut replayed = Replayed { is_any: replay.index.unfinished().is_some(), ..Replayed::default() };
     for pack in found.values_mut() {
-        let Some(from) = replay_start(&pack_uses, pack.number).filter(|from| *from < pack.len) else { continue };
-        replayed = Replayed::Sections;
-        // A later put of a replayed block returns `Present`, so the block must be durable by then. The sync precedes
-        // the replay because the replay may commit.
+        let Some(from) = replay.start(pack) else { continue };
+        replayed.is_any = true;
+        replayed.first = replayed.first.or(Some(pack.number));
+        // A later put of a replayed block returns `Present`, so the block must be durable by then.
         #[cfg(test)]
         let syncing = crash_recorder::before_sync(&pack.file);
         pack.file.sync_data().map_err(|error| cannot("sync", &pack.path, error))?;
         #[cfg(test)]
         drop(syncing);
-        let is_newest = Some(pack.number) == newest;
-        let may_be_torn = is_newest && (!pack_uses.is_empty() || is_loss_counted);
-        let rest = replay_pack(index, pack, from, is_newest, may_be_torn, losses, &mut damage)?;
-        if may_be_torn {
-            let torn = damage.take_torn(pack);
-            // Without an index, they may as well be damaged blocks, whose bytes are kept.
-            let padded = if pack_uses.is_empty() { Ok(()) } else { torn.pad(&pack.file, &pack.path) };
-            match padded {
-                // A file system that copies on write needs space to overwrite. Existing blocks can still be read.
-                Err(error) if error.kind() == ErrorKind::NoSpace => {
-                    tracing::warn!(%error, "the index is behind: the next start replays more");
-                    unpadded = torn;
-                }
-                padded => padded?,
+        if replay.is_last(pack) {
+            // After a failed sync of an earlier process, the page cache may hold bytes that are not on the disk. This is
+            // a hint, which file systems without a cache ignore.
+            let _ = fadvise(&pack.file, u64::from(from - from % PAGES_BYTES), None, Advice::DontNeed);
+        }
+        let rest = replay.pack(pack, from)?;
+        let torn = replay.take_torn(pack);
+        // Without an index, they may as well be damaged blocks, whose bytes are kept.
+        let padded = if replay.has_index { torn.pad(&pack.file, &pack.path) } else { Ok(()) };
+        match padded {
+            // A file system that copies on write needs space to overwrite. Existing blocks can still be read.
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                tracing::warn!(%error, "the index is behind: the next start replays more");
+                replayed.unpadded = torn;
             }
+            padded => padded?,
         }
         match rest {
             Rest::Torn(end) => cut_tail(pack, end)?,
             // A scan, and so a compaction, would stop at the damage.
-            Rest::Damaged if is_newest => replayed = Replayed::Damaged,
+            Rest::Damaged if replay.is_last(pack) => replayed.damaged = Some(pack.number),
             Rest::Damaged | Rest::Sound => {}
         }
+        if !replay.has_index && !replay.is_last(pack) {
+            replay.keep_progress()?;
+        }
     }
-    damage.note(index, losses)?;
-    Ok((replayed, unpadded))
+    replay.finish()?;
+    Ok(replayed)
+}
+
+/// A replay of all packs that the index does not cover.
+pub(super) struct Replay<'a> {
+    index: &'a Index,
+    losses: &'a Losses,
+    pack_uses: BTreeMap<u32, PackUse>,
+    /// Whether the index is complete up to its position, and not one that is built from the packs.
+    has_index: bool,
+    /// The last pack that may have an incomplete write.
+    last: Option<u32>,
+    /// Whether damage at the end of the last pack may be an incomplete write.
+    may_be_torn: bool,
+    damage: Damage,
+}
+
+impl<'a> Replay<'a> {
+    /// Begins to replay the packs `found`, or continues a rebuild of the index that was interrupted.
+    pub(super) fn new(
+        index: &'a Index,
+        found: &BTreeMap<u32, FoundPack>,
+        is_loss_counted: bool,
+        losses: &'a Losses,
+    ) -> Self {
+        let (pack_uses, unfinished) = (index.packs(), index.unfinished());
+        let has_index = !pack_uses.is_empty() && unfinished.is_none();
+        // The writer begins a pack once the index covers the one before. A start may have begun an empty pack behind
+        // a damaged one and ended before that. Without an index, the end of a restored pack is no incomplete write.
+        let written = found.values().rev().find(|pack| has_index && pack.len > CAR_HEADER.len() as u32);
+        Self {
+            index,
+            losses,
+            pack_uses,
+            has_index,
+            last: written.or(found.values().next_back()).map(|pack| pack.number),
+            may_be_torn: has_index || is_loss_counted,
+            damage: unfinished.and_then(|notes| Damage::decode(&notes)).unwrap_or_default(),
+        }
+    }
+
+    /// Whether this is the last pack that may have an incomplete write.
+    fn is_last(&self, pack: &FoundPack) -> bool {
+        self.last == Some(pack.number)
+    }
+
+    /// Returns the offset from which a pack must be replayed, or `None` if the index covers it.
+    pub(super) fn start(&self, pack: &FoundPack) -> Option<u32> {
+        let from = match self.pack_uses.last_key_value() {
+            Some((last, _)) if pack.number < *last => return None,
+            Some((last, pack_use)) if pack.number == *last => pack_use.covered,
+            _ => CAR_HEADER.len() as u32,
+        };
+        Some(from).filter(|from| *from < pack.len)
+    }
+
+    /// Replays a pack from `from` on. Damage is added to the losses, or remembered if later sections may replace it. In
+    /// the last pack, gaps and an incomplete end are no loss if an index covers what is before them: a power failure
+    /// leaves them in what was not synced, and so was not acknowledged. Without an index, all of the pack would be that.
+    pub(super) fn pack(&mut self, pack: &FoundPack, from: u32) -> Result<Rest> {
+        let (number, len, is_last) = (pack.number, pack.len, self.is_last(pack));
+        let may_be_torn = is_last && self.may_be_torn;
+        let source = Source { number, file: &pack.file, path: &pack.path, from, len, deletes: true };
+        let (end, has_gaps) = replay_with_gaps(self.index, source, is_last && self.has_index, &mut self.damage)?;
+        if has_gaps && !may_be_torn {
+            let what = "it has other bytes between its blocks";
+            self.losses.add(&format!("pack {number} is damaged: {what} {OR_UNFINISHED}"))?;
+        }
+        let rest = len - end;
+        if has_gaps && is_last {
+            return Ok(Rest::Damaged);
+        }
+        if rest == 0 {
+            return Ok(Rest::Sound);
+        }
+        let is_cut = is_last && rest <= MAX_TORN_BYTES;
+        if !(is_cut && may_be_torn) {
+            let what = format!("from offset {end} on, {rest} bytes are no blocks {OR_UNFINISHED}");
+            self.losses.add(&format!("pack {number} is damaged: {what}"))?;
+        }
+        if is_cut {
+            return Ok(Rest::Torn(end));
+        }
+        tracing::warn!(
+            pack = %pack.path.display(), offset = end, bytes = rest,
+            "no section can be decoded from here on: the rest of the pack is not indexed; the file is kept"
+        );
+        Ok(Rest::Damaged)
+    }
+
+    /// Removes and returns the damaged sections of a pack that may be rests of an incomplete write.
+    pub(super) fn take_torn(&mut self, pack: &FoundPack) -> Damage {
+        match self.is_last(pack) && self.may_be_torn {
+            true => self.damage.take_torn(pack),
+            false => Damage::default(),
+        }
+    }
+
+    /// Commits a part of the index that is built from the packs. The next start continues behind this pack, and knows
+    /// the damage before.
+    fn keep_progress(&self) -> Result<()> {
+        match self.index.commit_unfinished(self.damage.encode()) {
+            // The last commit fails too, or there is space by then.
+            Err(error) if error.kind() == ErrorKind::NoSpace => Ok(()),
+            kept => kept,
+        }
+    }
+
+    /// Adds the damage to the losses, once all packs are replayed. The next commit makes the index complete.
+    pub(super) fn finish(self) -> Result<()> {
+        self.damage.note(self.index, self.losses)?;
+        self.index.finish();
+        Ok(())
+    }
 }
 
 /// Result of replaying one pack.
@@ -186,55 +310,6 @@ pub(super) enum Rest {
     Torn(u32),
     /// It has bytes that are no sections and no incomplete write.
     Damaged,
-}
-
-/// Replays a pack from `from` on, and adds damage to the losses, or to `damage` if later sections may replace it. Gaps
-/// and an incomplete end are no loss in what `may_be_torn`: a power failure leaves them in what was not synced, and so
-/// was not acknowledged. Without an index, all of the newest pack would be that.
-pub(super) fn replay_pack(
-    index: &Index,
-    pack: &FoundPack,
-    from: u32,
-    is_newest: bool,
-    may_be_torn: bool,
-    losses: &Losses,
-    damage: &mut Damage,
-) -> Result<Rest> {
-    let (number, len) = (pack.number, pack.len);
-    let source = Source { number, file: &pack.file, path: &pack.path, from, len, deletes: true };
-    let (end, has_gaps) = replay_with_gaps(index, source, damage)?;
-    if has_gaps && !may_be_torn {
-        losses.add(&format!("pack {number} is damaged: it has other bytes between its blocks {OR_UNFINISHED}"));
-    }
-    let rest = len - end;
-    if has_gaps && is_newest {
-        return Ok(Rest::Damaged);
-    }
-    if rest == 0 {
-        return Ok(Rest::Sound);
-    }
-    let is_cut = is_newest && rest <= MAX_TORN_BYTES;
-    if !(is_cut && may_be_torn) {
-        let what = format!("from offset {end} on, {rest} bytes are no blocks {OR_UNFINISHED}");
-        losses.add(&format!("pack {number} is damaged: {what}"));
-    }
-    if is_cut {
-        return Ok(Rest::Torn(end));
-    }
-    tracing::warn!(
-        pack = %pack.path.display(), offset = end, bytes = rest,
-        "no section can be decoded from here on: the rest of the pack is not indexed; the file is kept"
-    );
-    Ok(Rest::Damaged)
-}
-
-/// Returns the offset from which a pack must be replayed, or `None` if the index covers it.
-pub(super) fn replay_start(pack_uses: &BTreeMap<u32, PackUse>, number: u32) -> Option<u32> {
-    match pack_uses.last_key_value() {
-        Some((last, _)) if number < *last => None,
-        Some((last, pack_uses)) if number == *last => Some(pack_uses.covered),
-        _ => Some(CAR_HEADER.len() as u32),
-    }
 }
 
 /// Finds the packs in the directory. If a crash interrupted the creation of the newest, that pack is removed, or
@@ -294,21 +369,25 @@ pub(super) fn open_index(
     is_read_only: bool,
     losses: &Losses,
 ) -> Result<(Index, Option<u64>)> {
-    let mut blocks_before = None;
     let unusable = match Index::open(path, is_read_only)? {
         Ok(index) => match contradiction(&index.packs(), packs) {
-            None => return Ok((index, None)),
-            Some(contradiction) => {
-                if let Some(loss) = losses::proven_by(&index.packs(), packs) {
-                    // Before the index is replaced, which is the proof.
-                    losses.add(&loss);
-                    blocks_before = Some(index.totals().blocks);
-                }
-                contradiction
+            None if index.unfinished().is_some_and(|notes| Damage::decode(&notes).is_none()) => {
+                "the notes of its rebuild are damaged".to_owned()
             }
+            None => return Ok((index, None)),
+            Some(contradiction) => contradiction,
         },
         Err(why) => why,
     };
+    let mut blocks_before = None;
+    // An index whose runs are damaged may prove a loss, too.
+    if let Some((pack_uses, totals)) = Index::statistics(path)
+        && let Some(loss) = losses::proven_by(&pack_uses, packs)
+    {
+        // Before the index is replaced, which is the proof.
+        losses.add(&loss)?;
+        blocks_before = Some(totals.blocks);
+    }
     let advice = match is_read_only {
         true => ", in memory, at every start: open the store once without store.read_only to keep it",
         false => "",
@@ -319,10 +398,10 @@ pub(super) fn open_index(
 }
 
 /// Adds the number of lost blocks to the losses, once the packs are replayed.
-pub(super) fn count_lost(index: &Index, blocks_before: Option<u64>, losses: &Losses) {
-    let Some(before) = blocks_before else { return };
+pub(super) fn count_lost(index: &Index, blocks_before: Option<u64>, losses: &Losses) -> Result<()> {
+    let Some(before) = blocks_before else { return Ok(()) };
     let left = index.totals().blocks;
-    losses.add(&format!("{} of {before} blocks are lost, {left} are left", before.saturating_sub(left)));
+    losses.add(&format!("{} of {before} blocks are lost, {left} are left", before.saturating_sub(left)))
 }
 
 /// Returns the reason why an index with the statistics `pack_uses` does not match `packs`, given by their lengths.

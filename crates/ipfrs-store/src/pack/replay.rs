@@ -13,7 +13,7 @@ use super::changes::{Change, Changes};
 use super::damage::Damage;
 use super::index::{Index, Position};
 use super::padding::is_padding;
-use super::record::{Key, key_of, tombstone_keys};
+use super::record::{Key, MAX_SECTION_BYTES, key_of, tombstone_keys};
 use super::scan::{Chunk, Scanner, Section, find_block, is_hole};
 use crate::RESERVED_CODEC;
 
@@ -59,24 +59,31 @@ struct Noted {
 type Work = (Chunk, SyncSender<Noted>);
 
 /// Number of bytes that the search behind gaps may hash: some seconds.
-const SEARCH_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+const SEARCH_BYTES: u64 = if cfg!(test) { 8 * 1024 * 1024 } else { 4 * 1024 * 1024 * 1024 };
 
 /// Maximum number of gaps in a pack behind which a replay continues.
 const MAX_GAPS: usize = 1_000;
 
 /// Replays a pack like [`replay`], and continues behind bytes that are no section, if blocks follow. Returns the end of
 /// the last sound section, and whether there were such bytes before it: they are damage, or an incomplete write of a
-/// block whose content looks like blocks. Nothing behind them is cut off.
-pub(super) fn replay_with_gaps(index: &Index, source: Source<'_>, damage: &mut Damage) -> Result<(u32, bool)> {
+/// block whose content looks like blocks. Nothing behind them is cut off. If the pack `may_be_torn`, sectors that were
+/// never written end it: what follows them was not acknowledged.
+pub(super) fn replay_with_gaps(
+    index: &Index,
+    source: Source<'_>,
+    may_be_torn: bool,
+    damage: &mut Damage,
+) -> Result<(u32, bool)> {
     let mut end = replay(index, source, damage)?;
     let mut budget = SEARCH_BYTES;
     for gaps in 0..MAX_GAPS {
         let (from, len) = (u64::from(end), u64::from(source.len));
-        if from == len || is_hole(source.file, source.path, from, len)? {
+        if from == len || (may_be_torn && is_hole(source.file, source.path, from, len)?) {
             return Ok((end, gaps > 0));
         }
         let Some(next) = find_block(source.file, source.path, from, len, &mut budget)? else {
-            return Ok((end, gaps > 0));
+            // Blocks may follow where the search has ended.
+            return Ok((end, gaps > 0 || budget < MAX_SECTION_BYTES as u64));
         };
         let next = next as u32;
         tracing::error!(
@@ -200,4 +207,45 @@ fn note(source: Source<'_>, section: &Section<'_>, noted: &mut Noted) -> Result<
     }
     changes.blocks.insert(key_of(cid.hash()), Change { from: None, to: location });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use bytes::Bytes;
+    use ipfrs_core::hash::HashFunction;
+    use ipfrs_core::{Block, codec};
+
+    use crate::store::BlockStoreExt;
+    use crate::{PackOptions, PackStore};
+
+    #[tokio::test]
+    async fn nothing_is_cut_off_where_the_search_ends_early() {
+        let block = |data: Vec<u8>| Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::from(data)).unwrap();
+        // Its content has beginnings of blocks of a megabyte, which the search hashes.
+        let mut buffer = unsigned_varint::encode::usize_buffer();
+        let length = unsigned_varint::encode::usize(1024 * 1024, &mut buffer);
+        let beginning = [length, &[1, 0x55, 0x12, 0x20], &[7; 32]].concat();
+        let crafted = block([beginning.repeat(100), vec![0; 1_500_000]].concat());
+        let [before, behind] = [1, 2].map(|byte| block(vec![byte; 1_000]));
+        let dir = tempfile::tempdir().unwrap();
+        let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+        for block in [&before, &crafted, &behind] {
+            store.put(block.clone()).await.unwrap();
+        }
+        store.close().await.unwrap();
+        fs::remove_dir_all(dir.path().join("index")).unwrap();
+        let path = dir.path().join("packs/00000001.car");
+        let mut pack = fs::read(&path).unwrap();
+        let at = pack.windows(beginning.len()).position(|bytes| bytes == beginning).unwrap();
+        // The length of the section, of three bytes, before the content ID.
+        pack[at - 36 - 3] = 0;
+        fs::write(&path, &pack).unwrap();
+        let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+        assert!(store.losses().unwrap()[0].starts_with("pack 1 is damaged"), "{:?}", store.losses());
+        assert_eq!(store.require(before.cid()).await.unwrap(), before.data());
+        store.close().await.unwrap();
+        assert_eq!(fs::read(&path).unwrap(), pack);
+    }
 }

@@ -24,7 +24,7 @@ use super::index::Position;
 use super::link::link_packs;
 use super::queue::Job;
 use super::record::{CAR_HEADER, Location};
-use super::recovery::Recovered;
+use super::recovery::{MAX_TORN_BYTES, Recovered};
 use super::shared::Shared;
 use crate::{Durability, Stored};
 
@@ -34,6 +34,10 @@ const DURABLE_AFTER_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Number of index changes after which the index is made durable. The equivalent limit for small blocks.
 const DURABLE_AFTER_CHANGES: usize = 64 * 1024;
+
+/// Number of index changes up to which deletions do not wait for the index on a full disk. A restart must replay their
+/// tombstones, and their entries are in memory.
+const DEFERRED_CHANGES: usize = 2 * DURABLE_AFTER_CHANGES;
 
 /// Idle time after which the index is made durable.
 const DURABLE_AFTER_IDLE: Duration = Duration::from_secs(2);
@@ -49,6 +53,8 @@ pub(super) struct Writer {
     undurable: Undurable,
     /// Rests of an incomplete write that must be padded before the index covers them.
     torn: Damage,
+    /// The only pack that may have bytes that the index on the disk does not cover, if there is an index.
+    tail: Option<u32>,
     /// Whether the active pack holds bytes that may not be on the disk.
     unsynced: bool,
 }
@@ -92,6 +98,7 @@ impl Writer {
             // bounded.
             undurable: if recovered.is_behind { Undurable::DUE } else { Undurable::default() },
             torn: recovered.torn,
+            tail: recovered.tail,
             unsynced: false,
         }
     }
@@ -208,7 +215,7 @@ impl Writer {
     }
 
     /// Adds a call to `group`, or rejects it if it cannot be executed.
-    fn join(&self, group: &mut Group, write: Write) -> Joined {
+    fn join(&mut self, group: &mut Group, write: Write) -> Joined {
         let room = self.active.as_ref().map_or(0, |pack| pack.room());
         let fits = |batch: &Batch| batch.is_empty() || group.batch.bytes_at_most() + batch.bytes_at_most() <= room;
         let (batch, answer) = match write {
@@ -245,11 +252,12 @@ impl Writer {
         Joined::Done
     }
 
-    fn draft_put(&self, put: &Put, before: &Batch) -> Result<(Batch, Vec<Stored>)> {
+    fn draft_put(&mut self, put: &Put, before: &Batch) -> Result<(Batch, Vec<Stored>)> {
         let indexed = self.shared.with_index(|index| index.locate(&put.keys))?;
         // A pack that another process truncated may have lost the block, so the block is stored again.
         let is_lost = |at: &Location| matches!(self.shared.pack(at.pack), Ok(Some(pack)) if !pack.is_intact());
         let (batch, stored) = Batch::put(&put.blocks, &put.keys, &indexed, is_lost, before);
+        self.pad_torn(&batch)?;
         let bytes = before.bytes_at_most() + batch.bytes_at_most();
         match batch.is_empty() {
             true => {}
@@ -304,7 +312,10 @@ impl Writer {
             && (self.undurable.bytes + batch.bytes_at_most() >= DURABLE_AFTER_BYTES
                 || self.undurable.changes + changes >= DURABLE_AFTER_CHANGES)
         {
-            self.make_durable()?;
+            match self.make_durable() {
+                Err(error) if error.kind() == ErrorKind::NoSpace && self.can_defer(batch) => {}
+                durable => durable?,
+            }
         }
         let Some(pack) = self.active.clone() else { return Err(Error::internal("there is no pack to write to")) };
         if let Err(error) = pack.check_length() {
@@ -331,6 +342,26 @@ impl Writer {
         self.undurable.bytes += bytes;
         self.undurable.changes += changes.max(1);
         Ok(())
+    }
+
+    /// Pads what a power failure has torn, before blocks are written behind it. Deletions do not wait for that: on a disk
+    /// that needs space to overwrite, they may be the only way to get it.
+    fn pad_torn(&mut self, next: &Batch) -> Result<()> {
+        if self.torn.is_empty() || next.is_deletion() { Ok(()) } else { self.make_durable() }
+    }
+
+    /// Whether the batch can be written although the disk has no space for the index: it only deletes blocks, which may
+    /// be the only way to get space. What precedes it and is not covered must be in the same pack, because a start expects
+    /// incomplete writes only at the end of the last one.
+    fn can_defer(&self, batch: &Batch) -> bool {
+        let Some(pack) = self.active.as_ref().filter(|pack| self.tail == Some(pack.number())) else { return false };
+        // The next start must keep them all in memory, and find what a power failure has torn near the end.
+        let changes = batch.changes().blocks.len();
+        let are_few = self.undurable.changes + changes <= DEFERRED_CHANGES
+            && self.shared.with_index(|index| Ok(index.can_replay(changes))).unwrap_or(false);
+        let end = u64::from(pack.end()) + batch.bytes_at_most();
+        let is_near = self.torn.start().is_none_or(|start| end - start <= u64::from(MAX_TORN_BYTES));
+        batch.is_deletion() && are_few && is_near
     }
 
     fn apply(&self, changes: &Changes, position: Position) -> Result<()> {
@@ -412,15 +443,26 @@ impl Writer {
             Ok(())
         })?;
         self.undurable = Undurable::default();
+        self.tail = self.active_number();
         Ok(())
     }
 
     /// Ends the active pack, if any, and creates one with space for `bytes`.
     fn begin_pack(&mut self, bytes: u64) -> Result<()> {
+        self.make_durable()?;
+        self.create_pack(bytes)?;
+        self.tail = self.tail.and(self.active_number());
+        Ok(())
+    }
+
+    fn active_number(&self) -> Option<u32> {
+        self.active.as_ref().map(|pack| pack.number())
+    }
+
+    fn create_pack(&mut self, bytes: u64) -> Result<()> {
         let needed = CAR_HEADER.len() as u64 + bytes;
         let capacity = u32::try_from(needed.max(u64::from(self.shared.options.pack_bytes)))
             .map_err(|_| Error::too_large(format!("{bytes} bytes do not fit in one pack: split the put")))?;
-        self.make_durable()?;
         let pack = Pack::create(&self.shared.packs_dir(), self.next_number, capacity, &self.shared.mappings)?;
         let pack = Arc::new(pack);
         self.next_number += 1;

@@ -19,9 +19,10 @@ const MAX_CONTENT_BYTES: usize = 1024 * 1024;
 pub(crate) fn manifest(content: &[u8]) {
     let Ok(first) = Manifest::decode(&seal(content.to_vec())) else { return };
     let runs = first.runs.iter().copied();
-    let encoded = manifest::encode(first.totals, &first.packs, runs, &first.memory);
+    let encoded = manifest::encode(first.totals, &first.packs, runs, &first.memory, first.unfinished.as_deref());
     let second = Manifest::decode(&encoded).expect("an encoded manifest can be decoded");
     assert_eq!((first.totals, &first.packs, &first.runs), (second.totals, &second.packs, &second.runs));
+    assert_eq!(first.unfinished, second.unfinished);
     // The entries have no order.
     let entries =
         |manifest: &Manifest| BTreeMap::from_iter(manifest.memory.iter().map(|(key, said)| (key.clone(), *said)));
@@ -92,11 +93,13 @@ mod tests {
         #[test]
         fn damaged_manifest_is_an_error_or_consistent(
             digests in vec(any::<[u8; 32]>(), 0..4),
+            notes in proptest::option::of(vec(any::<u8>(), 0..20)),
             changes in vec((any::<Index>(), any::<u8>()), 0..4),
         ) {
             let mut memory = Memory::default();
             digests.into_iter().for_each(|digest| memory.insert(key(digest).into(), None));
-            let sealed = manifest::encode(Totals::default(), &Default::default(), [].into_iter(), &memory);
+            let (totals, packs, notes) = (Totals::default(), Default::default(), notes.as_deref());
+            let sealed = manifest::encode(totals, &packs, [].into_iter(), &memory, notes);
             manifest(&damaged(sealed, &changes));
         }
 

@@ -1,6 +1,7 @@
 //! The manifest: one small file that lists the parts of the index and holds entries that are too few for a run.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::decode::{Decoder, seal, unseal};
 use super::memory::Memory;
@@ -13,6 +14,9 @@ use crate::pack::record::Location;
 const MAGIC: &[u8; 8] = b"ipfrsidx";
 /// Format version. An index with an unknown version is rebuilt.
 const FORMAT: u32 = 2;
+
+/// Format version of an index whose rebuild is not finished. Its notes precede the entries.
+const UNFINISHED_FORMAT: u32 = 3;
 
 /// Format version of indexes without padding.
 const UNPADDED_FORMAT: u32 = 1;
@@ -42,6 +46,8 @@ pub(super) struct Manifest {
     pub(super) runs: Vec<NamedRun>,
     /// Entries newer than all runs.
     pub(super) memory: Memory,
+    /// Notes of a rebuild that is not finished.
+    pub(super) unfinished: Option<Arc<[u8]>>,
 }
 
 /// Returns the encoded manifest.
@@ -50,10 +56,12 @@ pub(super) fn encode(
     packs: &BTreeMap<u32, PackUse>,
     runs: impl ExactSizeIterator<Item = NamedRun>,
     memory: &Memory,
+    unfinished: Option<&[u8]>,
 ) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64 + 32 * packs.len() + 64 * memory.len());
+    let notes = unfinished.map_or(0, <[u8]>::len);
+    let mut out = Vec::with_capacity(64 + 32 * packs.len() + 64 * memory.len() + notes);
     out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&FORMAT.to_le_bytes());
+    out.extend_from_slice(&unfinished.map_or(FORMAT, |_| UNFINISHED_FORMAT).to_le_bytes());
     out.extend_from_slice(&totals.blocks.to_le_bytes());
     out.extend_from_slice(&totals.payload_bytes.to_le_bytes());
     out.extend_from_slice(&(packs.len() as u32).to_le_bytes());
@@ -68,6 +76,10 @@ pub(super) fn encode(
     for NamedRun { number, checksum } in runs {
         out.extend_from_slice(&number.to_le_bytes());
         out.extend_from_slice(&checksum.to_le_bytes());
+    }
+    if let Some(notes) = unfinished {
+        out.extend_from_slice(&(notes.len() as u32).to_le_bytes());
+        out.extend_from_slice(notes);
     }
     out.extend_from_slice(&(memory.len() as u32).to_le_bytes());
     for (key, said) in memory.iter() {
@@ -91,15 +103,14 @@ impl Manifest {
         if from.array() != Some(*MAGIC) {
             return Err("it is not an index manifest".to_owned());
         }
-        let is_padded = match from.u32() {
-            Some(FORMAT) => true,
-            Some(UNPADDED_FORMAT) => false,
+        let format = match from.u32() {
+            Some(format @ (FORMAT | UNPADDED_FORMAT | UNFINISHED_FORMAT)) => format,
             format => return Err(format!("its format is {} instead of {FORMAT}", format.unwrap_or_default())),
         };
-        Self::fields(from, is_padded).ok_or_else(|| "its manifest is damaged".to_owned())
+        Self::fields(from, format).ok_or_else(|| "its manifest is damaged".to_owned())
     }
 
-    fn fields(mut from: Decoder<'_>, is_padded: bool) -> Option<Self> {
+    fn fields(mut from: Decoder<'_>, format: u32) -> Option<Self> {
         let totals = Totals { blocks: from.u64()?, payload_bytes: from.u64()? };
         let mut manifest = Self { totals, ..Self::default() };
         for _ in 0..from.u32()? {
@@ -108,12 +119,16 @@ impl Manifest {
                 covered: from.u32()?,
                 live_bytes: from.u64()?,
                 tombstone_bytes: from.u64()?,
-                padding_bytes: if is_padded { from.u64()? } else { 0 },
+                padding_bytes: if format == UNPADDED_FORMAT { 0 } else { from.u64()? },
             };
             manifest.packs.insert(number, pack_use);
         }
         for _ in 0..from.u32()? {
             manifest.runs.push(NamedRun { number: from.u64()?, checksum: from.u32()? });
+        }
+        if format == UNFINISHED_FORMAT {
+            let len = from.u32()? as usize;
+            manifest.unfinished = Some(from.take(len)?.into());
         }
         for _ in 0..from.u32()? {
             let len = from.u8()?;

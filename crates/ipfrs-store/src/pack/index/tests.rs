@@ -329,6 +329,42 @@ fn failed_commit_leaves_index_usable_or_behind() {
 }
 
 #[test]
+fn interrupted_replay_leaves_index_as_it_was() {
+    let (dir, index, model) = several_runs();
+    for from in (400..6_000).step_by(100) {
+        let blocks = (from..from + 100).map(|name| (key(name), Change { from: None, to: Some(at(0)) })).collect();
+        index.replay(Changes { blocks, ..Changes::default() }, Position { pack: 9, offset: 20 }).unwrap();
+        while index.is_merging() && !index.has_merged() {
+            std::thread::yield_now();
+        }
+    }
+    assert!(index.state.read().totals.blocks > 4_000);
+    // The manifest, the runs that it names, those of the replay, and those of the merge that has ended.
+    let runs = index.state.read().runs.len();
+    assert!(files(dir.path()).len() <= 1 + 3 + runs + 1, "{} files, {runs} runs", files(dir.path()).len());
+    drop(index);
+    assert_same(&open(dir.path()), &model, 100);
+}
+
+#[test]
+fn unfinished_index_keeps_its_notes_until_it_is_complete() {
+    let (dir, index, model) = several_runs();
+    index.commit_unfinished(b"unneeded".to_vec()).unwrap();
+    assert_eq!(index.unfinished(), None, "nothing was written since the last commit");
+    let blocks = model.iter().map(|(key, to)| (key.clone(), Change { from: None, to: Some(*to) })).collect();
+    index.replay(Changes { blocks, ..Changes::default() }, Position { pack: 9, offset: 20 }).unwrap();
+    index.commit_unfinished(b"notes".to_vec()).unwrap();
+    drop(index);
+    let index = open(dir.path());
+    assert_eq!(index.unfinished().as_deref(), Some(&b"notes"[..]));
+    assert_same(&index, &model, 100);
+    index.finish();
+    index.commit().unwrap();
+    drop(index);
+    assert_eq!(open(dir.path()).unfinished(), None);
+}
+
+#[test]
 fn merge_of_oldest_run_drops_deletions() {
     let (_dir, index, mut model) = several_runs();
     change(&index, &mut model, &(0..400).map(|name| (name, None)).collect::<Vec<_>>());

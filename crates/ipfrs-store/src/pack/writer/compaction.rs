@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 
-use ipfrs_core::Result;
+use ipfrs_core::{Error, ErrorKind, Result};
 
 use super::Writer;
 #[cfg(test)]
@@ -14,13 +14,14 @@ use crate::pack::lock::{cannot, sync_directory};
 
 impl Writer {
     /// Returns the content of a part of a pack that is still needed after `before`.
-    pub(super) fn draft_keep(&self, keep: &Keep, before: &Batch) -> Result<Batch> {
+    pub(super) fn draft_keep(&mut self, keep: &Keep, before: &Batch) -> Result<Batch> {
         let keys: Vec<&[u8]> = keep.needed.keys().collect();
         let indexed = self.shared.with_index(|index| index.locate(&keys))?;
         // If no older pack has a dead block, these tombstones are not needed.
         let older = self.shared.packs().into_iter().take_while(|pack| pack.number() < keep.pack);
         let tombstones = older.into_iter().any(|pack| pack.may_hold_dead_blocks());
         let batch = Batch::keep(&keep.needed, &indexed, tombstones, before)?;
+        self.pad_torn(&batch)?;
         if !keep.needed.blocks.is_empty() {
             self.shared.check_room_to_compact(before.bytes_at_most() + batch.bytes_at_most())?;
         }
@@ -29,8 +30,17 @@ impl Writer {
 
     /// Creates a new pack if this one is the newest, so that nothing more is written to it.
     pub(super) fn seal(&mut self, number: u32) -> Result<()> {
-        let newest = self.shared.packs().last().map(|pack| pack.number());
-        if newest == Some(number) { self.begin_pack(0) } else { Ok(()) }
+        let packs = self.shared.packs();
+        let Some(newest) = packs.last().filter(|newest| newest.number() == number) else { return Ok(()) };
+        // No older pack needs its tombstones, so it is about to be removed. Until then, the next one is empty, and a start
+        // does not take what a power failure has torn for damage.
+        let is_dead = newest.known().live_bytes == 0
+            && !packs.iter().any(|pack| pack.number() < number && pack.may_hold_dead_blocks());
+        match self.make_durable() {
+            Err(error) if is_full(&error) && self.torn.pack() == Some(number) && is_dead => self.create_pack(0),
+            Err(error) => Err(error),
+            Ok(()) => self.begin_pack(0),
+        }
     }
 
     /// Removes a pack and returns its length. Does nothing and returns `None` if the pack holds live blocks or may
@@ -67,13 +77,22 @@ impl Writer {
     /// Makes the index independent of packs without live blocks: neither it nor a replay needs them, even after a crash.
     fn release_from_index(&mut self) -> Result<()> {
         if self.shared.has_room_for_index() {
-            return self.make_durable();
+            match self.make_durable() {
+                Err(error) if is_full(&error) => {}
+                durable => return durable,
+            }
         }
         // The removal is about to free space. If the machine stops before the index is durable, the index is rebuilt.
-        // The one on the disk would prove a loss of blocks, because it does not know their copies.
+        // The one on the disk would prove a loss of blocks, because it does not know their copies. What a power failure
+        // has torn, and could not be padded, is then noted as possible damage.
         self.make_packs_durable()?;
+        self.tail = None;
         self.shared.with_index(Index::discard_on_disk)?;
         self.undurable.changes += 1;
         Ok(())
     }
+}
+
+fn is_full(error: &Error) -> bool {
+    error.kind() == ErrorKind::NoSpace
 }

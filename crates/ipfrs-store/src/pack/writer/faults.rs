@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
-use ipfrs_core::{Block, Error, Result, codec};
+use ipfrs_core::{Block, Error, ErrorKind, Result, codec};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::{DURABLE_AFTER_BYTES, Job, Put, Reply, Write, Writer};
+use super::{DURABLE_AFTER_BYTES, Delete, Job, Put, Reply, Write, Writer};
+use crate::pack::damage::full_disk::IS_FULL;
 use crate::pack::index::Index;
 use crate::pack::index::fault::{Countdown, Fault};
 use crate::pack::queue::Queue;
@@ -41,10 +42,17 @@ impl Steps {
     }
 
     fn put(&mut self, block: &Block) -> Result<Vec<Stored>> {
+        self.work(|reply| Write::Put(Put::new(vec![block.clone()], false, reply)))
+    }
+
+    fn delete(&mut self, block: &Block) -> Result<Vec<bool>> {
+        self.work(|reply| Write::Delete(Delete::new(&[*block.cid()], Arc::new(|_| false), reply)))
+    }
+
+    fn work<T>(&mut self, write: impl FnOnce(Reply<T>) -> Write) -> Result<T> {
         let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
         let (sender, mut outcome) = oneshot::channel();
-        let put = Put::new(vec![block.clone()], false, Reply { sender, _permit: permit });
-        self.jobs.send(Job::Write(Write::Put(put))).unwrap();
+        self.jobs.send(Job::Write(write(Reply { sender, _permit: permit }))).unwrap();
         assert!(self.writer.step().is_continue());
         outcome.try_recv().unwrap()
     }
@@ -209,4 +217,79 @@ async fn unsynced_blocks_are_verified_on_read() {
     assert_eq!(read(&kept).unwrap().as_ref(), Some(kept.data()));
     assert_ne!(shared.mappings.faults(), faults);
     shared.close();
+}
+
+/// Opens a store after a power failure that has torn the second of three blocks, on a disk that has no space to pad it.
+fn torn_on_full_disk(dir: &Path, blocks: &[Block; 3]) -> Steps {
+    let mut steps = Steps::open(dir, Durability::Fsync);
+    steps.put(&blocks[0]).unwrap();
+    steps.writer.make_durable().unwrap();
+    steps.put(&blocks[1]).unwrap();
+    steps.put(&blocks[2]).unwrap();
+    let shared = Arc::clone(&steps.writer.shared);
+    let torn = shared.find(&[key_of(blocks[1].cid().hash())]).unwrap()[0].unwrap();
+    shared.packs()[0].file().write_all_at(&[0; 4], u64::from(torn.offset)).unwrap();
+    shared.close();
+    IS_FULL.set(true);
+    let steps = Steps::open(dir, Durability::Fsync);
+    assert!(!steps.writer.torn.is_empty());
+    steps
+}
+
+#[tokio::test]
+async fn deletion_does_not_wait_for_padding_on_full_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let blocks = ["first", "torn", "kept"].map(block);
+    let mut steps = torn_on_full_disk(dir.path(), &blocks);
+    let new = block("new");
+    assert_eq!(steps.put(&new).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(steps.put(&blocks[2]).unwrap(), [Stored::Present]);
+    assert_eq!(steps.delete(&blocks[0]).unwrap(), [true]);
+    assert_eq!(steps.put(&new).unwrap_err().kind(), ErrorKind::NoSpace);
+    // A crash, and then there is space.
+    steps.writer.shared.close();
+    IS_FULL.set(false);
+    let mut steps = Steps::open(dir.path(), Durability::Fsync);
+    assert_eq!(steps.put(&new).unwrap(), [Stored::New]);
+    assert_eq!(steps.delete(&blocks[0]).unwrap(), [false]);
+    steps.writer.make_durable().unwrap();
+    steps.writer.shared.close();
+    std::fs::remove_dir_all(dir.path().join("index")).unwrap();
+    let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+    assert_eq!(store.losses().unwrap(), Vec::<String>::new());
+    assert_eq!(store.stats().await.unwrap().blocks, 2);
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn dead_pack_that_cannot_be_padded_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let blocks = ["first", "torn", "kept"].map(block);
+    let mut steps = torn_on_full_disk(dir.path(), &blocks);
+    assert_eq!(steps.delete(&blocks[0]).unwrap(), [true]);
+    assert_eq!(steps.writer.seal(1).unwrap_err().kind(), ErrorKind::NoSpace);
+    assert_eq!(steps.delete(&blocks[2]).unwrap(), [true]);
+    steps.writer.seal(1).unwrap();
+    // A crash at this point does not turn the torn block into a loss.
+    let reader = || {
+        let options = PackOptions { read_only: true, ..PackOptions::default() };
+        let copy = tempfile::tempdir().unwrap();
+        for name in ["version", "packs/00000001.car", "packs/00000002.car", "index/manifest"] {
+            let to = copy.path().join(name);
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            std::fs::copy(dir.path().join(name), to).unwrap();
+        }
+        PackStore::open(copy.path(), options).unwrap()
+    };
+    assert_eq!(reader().losses().unwrap(), Vec::<String>::new());
+    assert!(steps.writer.retire(1).unwrap().is_some());
+    assert!(!dir.path().join("packs/00000001.car").exists());
+    // Nothing is left to pad.
+    assert_eq!(steps.put(&block("new")).unwrap(), [Stored::New]);
+    IS_FULL.set(false);
+    steps.writer.shared.close();
+    let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
+    assert_eq!(store.losses().unwrap(), Vec::<String>::new());
+    assert_eq!(store.stats().await.unwrap().blocks, 1);
+    store.close().await.unwrap();
 }
