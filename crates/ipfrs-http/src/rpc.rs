@@ -14,6 +14,7 @@ mod config;
 mod dag;
 pub(crate) mod definition;
 mod diag;
+mod encoding;
 mod files;
 mod filestore;
 mod get;
@@ -27,6 +28,7 @@ mod multipart;
 mod name;
 mod node;
 mod object;
+mod offline;
 mod options;
 mod output;
 mod pin;
@@ -40,6 +42,7 @@ mod stdin;
 mod swarm;
 mod text;
 mod unavailable;
+mod xml;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -70,9 +73,9 @@ pub(crate) fn router(state: &AppState) -> Router<AppState> {
     let mut router = Router::new();
     for command in commands::all() {
         let read = from_fn_with_state(state.clone(), args::read);
-        let convert = from_fn_with_state(state.clone(), text::convert);
+        let convert = from_fn_with_state(state.clone(), encoding::convert);
         let methods = (command.route)().layer::<_, Infallible>(convert).layer::<_, Infallible>(read);
-        let failures = from_fn(text::failures);
+        let failures = from_fn(encoding::failures);
         let methods = methods.layer::<_, Infallible>(failures).layer::<_, Infallible>(Extension(command));
         let path = format!("/{}", command.path);
         for path in [format!("{path}/"), format!("{path}{ARGUMENT}"), path] {

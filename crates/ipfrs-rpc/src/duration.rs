@@ -39,9 +39,54 @@ pub fn parse(text: &str) -> Option<Duration> {
     u64::try_from(total).ok().map(Duration::from_nanos)
 }
 
+/// Formats a duration as Go does: `1h15m0s`, `30.5s`, `1.5ms`, `0s`.
+#[must_use]
+pub fn format(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    // The fraction is shown without zeros at its end.
+    let decimal = |value: u128, digits: usize| {
+        let unit = 10_u128.pow(u32::try_from(digits).unwrap_or(0));
+        let text = format!("{}.{:0digits$}", value / unit, value % unit);
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    match nanos {
+        0 => "0s".to_owned(),
+        1..1_000 => format!("{nanos}ns"),
+        1_000..1_000_000 => format!("{}\u{b5}s", decimal(nanos, 3)),
+        1_000_000..1_000_000_000 => format!("{}ms", decimal(nanos, 6)),
+        _ => {
+            let (minutes, rest) = (nanos / 60_000_000_000, nanos % 60_000_000_000);
+            let seconds = decimal(rest, 9);
+            match (minutes / 60, minutes % 60) {
+                (0, 0) => format!("{seconds}s"),
+                (0, minutes) => format!("{minutes}m{seconds}s"),
+                (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_are_written_as_in_go() {
+        for (nanoseconds, text) in [
+            (0, "0s"),
+            (7, "7ns"),
+            (1_500, "1.5\u{b5}s"),
+            (7_000, "7\u{b5}s"),
+            (1_000_001, "1.000001ms"),
+            (2_000_000, "2ms"),
+            (1_234_567_000, "1.234567s"),
+            (60_000_000_000, "1m0s"),
+            (4_530_918_273_645, "1h15m30.918273645s"),
+            (3_155_760_000_000_000_000, "876600h0m0s"),
+        ] {
+            assert_eq!(format(Duration::from_nanos(nanoseconds)), text);
+        }
+    }
 
     #[test]
     fn durations_are_read_as_go_writes_them() {

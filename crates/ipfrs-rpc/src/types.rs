@@ -63,6 +63,11 @@ pub use repo::{
 pub use retrieval::{RetrievalAttempt, RetrievalReport};
 pub use tensor::{ElementStats, Tensor, TensorList, TensorStats, TensorStatsList};
 
+/// Writes `null` for a list that is empty, as Kubo does for some.
+fn empty_as_null<S: serde::Serializer, T: serde::Serialize>(list: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&(!list.is_empty()).then_some(list), serializer)
+}
+
 /// Reads a value for which Kubo writes `null` if it is empty.
 fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + serde::Deserialize<'de>>(
     deserializer: D,

@@ -70,6 +70,18 @@ async fn files_that_are_not_copied_are_served_until_they_change() {
     };
     assert_eq!(states(&gateway, "filestore/ls?file-order=true").await, expected(0));
     assert_eq!(states(&gateway, "filestore/verify").await.len(), 4);
+    // As Kubo's command line prints them.
+    let small = gateway.rpc_json(&format!("dag/resolve?arg={root}/small")).await["Cid"]["/"].take();
+    let small = format!("{:<50}   1000 a b/small 0\n", small.as_str().unwrap());
+    let text = async |command: &str| {
+        let text = gateway.rpc_bytes(&format!("{command}&file-order=true&encoding=text")).await;
+        String::from_utf8(text.to_vec()).unwrap()
+    };
+    let listed = text("filestore/ls?").await;
+    assert!(listed.ends_with(&small) && listed.lines().count() == 4, "{listed}");
+    assert!(text("filestore/verify?").await.ends_with(&format!("ok      {small}")));
+    let kept = text("filestore/verify?remove-bad-blocks=true").await;
+    assert!(kept.ends_with(&format!("ok      {} keep\n", small.trim_end())), "{kept}");
     // The packs have two nodes only, and everything can be read.
     let packs: u64 = fs::read_dir(gateway.repo().path().join("packs"))
         .unwrap()
@@ -95,6 +107,8 @@ async fn files_that_are_not_copied_are_served_until_they_change() {
     let verified = states(&gateway, "filestore/verify?file-order=true").await;
     assert_eq!(verified[0], (12, "a b/large".to_owned(), 0));
     assert_eq!(verified[1..], expected(0)[1..]);
+    let changed = text("filestore/verify?").await;
+    assert!(changed.starts_with("changed bafkrei"), "{changed}");
     assert!(!gateway.rpc(&format!("cat?arg={root}/large")).send().await.unwrap().status().is_success());
     assert!(gateway.rpc_bytes(&format!("cat?arg={root}/small")).await == contents[0]);
     fs::rename(&path, files.path().join("moved")).unwrap();

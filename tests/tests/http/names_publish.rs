@@ -128,6 +128,30 @@ async fn failed_publish_leaves_the_name_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn published_path_stays_as_given_but_for_relative_parts() {
+    let gateway = TestGateway::start().await;
+    let root = gateway.add_tree("", &[("d/sub/b", "a"), ("d/a.txt", "fixed")]).await;
+    let in_base58 = gateway.rpc_json(&format!("cid/format?arg={root}&v=1&b=base58btc")).await["Formatted"].take();
+    let in_base58 = in_base58.as_str().unwrap();
+    let name = new_key(&gateway, "arg=key").await;
+    // The values are those of Kubo 0.44.
+    for (path, value) in [
+        (root.to_string(), format!("/ipfs/{root}")),
+        (format!("/ipfs/{root}/"), format!("/ipfs/{root}/")),
+        (format!("/ipfs/{root}/sub//b"), format!("/ipfs/{root}/sub/b")),
+        (format!("/ipfs/{root}/sub/../a.txt"), format!("/ipfs/{root}/a.txt")),
+        (format!("ipfs://{root}/sub/"), format!("/ipfs/{root}/sub/")),
+        (in_base58.to_owned(), format!("/ipfs/{in_base58}")),
+    ] {
+        let published = gateway.rpc_json(&format!("name/publish?arg={path}&key=key")).await;
+        assert_eq!(published, json!({ "Name": name, "Value": value }), "{path}");
+        assert_eq!(inspected(&gateway, &name).await["Entry"]["Value"], value, "{path}");
+    }
+    gateway.rpc_json(&format!("name/publish?arg=/ipfs/{root}/sub/&key=key")).await;
+    assert_eq!(gateway.content(&format!("/ipns/{name}/b")).await, "a");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn name_resolve_is_recursive_or_single_step() {
     let gateway = TestGateway::start().await;
     let tree = gateway.add_tree("wrap-with-directory=true", &[("d/f", "content")]).await;

@@ -179,6 +179,40 @@ async fn progress_lines_come_before_the_pins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pins_of_paths_are_looked_up_and_walked_no_further_than_needed() {
+    let gateway = TestGateway::start().await;
+    let mut roots = Vec::new();
+    for tree in 0..3 {
+        let file = |form: Form, file| form.file(format!("d/{}/{file}", file % 10), format!("{tree}: {file}"));
+        let form = (0..100).fold(Form::new(), file);
+        roots.push(hash_of(gateway.add_form("raw-leaves=true", form).await.last().unwrap()));
+    }
+    // Pins are visited in this order.
+    roots.sort();
+    let mut leaves = Vec::new();
+    for path in ["3/3", "4/54"] {
+        let resolved = gateway.rpc_json(&format!("dag/resolve?arg={}/{path}", roots[0])).await;
+        leaves.push(resolved["Cid"]["/"].as_str().unwrap().to_owned());
+    }
+    let read = async |query: String| {
+        let before = gateway.metric("ipfrs_blocks_retrieved_total").await;
+        let text = gateway.rpc(&format!("pin/ls?{query}")).send().await.unwrap().text().await.unwrap();
+        (gateway.metric("ipfrs_blocks_retrieved_total").await - before, text)
+    };
+    for query in ["", "&type=direct", "&type=recursive"] {
+        let (blocks, text) = read(format!("arg={}{query}", roots[2])).await;
+        assert_eq!((blocks, text.contains("\"Type\":\"recursive\"")), (0, query != "&type=direct"), "{text}");
+    }
+    for kind in ["direct", "recursive"] {
+        let (blocks, text) = read(format!("arg={}&type={kind}", leaves[0])).await;
+        assert_eq!((blocks, text.contains("is not pinned")), (0, true), "{text}");
+    }
+    let (blocks, text) = read(format!("arg={}&arg={}&arg={}", leaves[0], leaves[1], roots[1])).await;
+    assert!(blocks <= 11, "{blocks} directories of 33");
+    assert_eq!(text.matches(&format!("indirect through {}", roots[0])).count(), 2, "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn pin_verify_names_missing_blocks() {
     let gateway = TestGateway::start().await;
     let whole = gateway.add("", content::bytes(100)).await;

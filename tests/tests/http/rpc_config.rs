@@ -10,7 +10,7 @@ use crate::harness::{TestGateway, rpc_failure};
 use crate::multipart::Form;
 
 /// Starts a gateway with the file `config.toml` of a repo, if there is one. `text` takes precedence.
-async fn start(repo: TempDir, text: &str) -> TestGateway {
+pub(crate) async fn start(repo: TempDir, text: &str) -> TestGateway {
     let file = Some(repo.path().join("config.toml"));
     let text = Some(format!("[store]\nverify_on_read = false\n{text}"));
     let read = Config::load(&Sources { file, is_file_optional: true, text, ..Sources::default() }).unwrap();
@@ -38,7 +38,7 @@ async fn configuration_is_read_by_the_names_of_kubo() {
         ("Import.UnixFSDAGLayout", json!("balanced")),
         ("Import.UnixFSDirectoryMaxLinks", json!(0)),
         ("Import.UnixFSHAMTDirectoryMaxFanout", json!(256)),
-        ("Import.UnixFSHAMTDirectorySizeThreshold", json!("262144B")),
+        ("Import.UnixFSHAMTDirectorySizeThreshold", json!("256KiB")),
         ("Import.UnixFSHAMTDirectorySizeEstimation", json!("links")),
         ("Routing.Type", json!("none")),
         ("Addresses", shown["Addresses"].clone()),
@@ -102,7 +102,7 @@ async fn configuration_is_set_by_the_names_of_kubo_and_applies_after_a_restart()
         ("arg=Import.HashFunction&arg=blake3", json!("blake3")),
         ("arg=Gateway.DeserializedResponses&arg=false&bool=true", json!(false)),
         ("arg=Gateway.RetrievalTimeout&arg=1m", json!("60s")),
-        ("arg=Datastore.StorageMax&arg=10GB", json!("10000000000B")),
+        ("arg=Datastore.StorageMax&arg=10GB", json!("10GB")),
         (
             "arg=API.HTTPHeaders.Access-Control-Allow-Origin&arg=[\"https://a.example\"]&json=true",
             json!(["https://a.example"]),
@@ -145,6 +145,49 @@ async fn configuration_is_set_by_the_names_of_kubo_and_applies_after_a_restart()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn profiles_of_networks_apply_if_all_of_them_has_an_equivalent() {
+    let repo = tempfile::tempdir().unwrap();
+    let file = repo.path().join("config.toml");
+    let text = "[retrieval.bitswap]\nenabled = true\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\n";
+    fs::write(&file, text).unwrap();
+    let gateway = start(repo, "").await;
+    for (profile, why) in [
+        ("announce-on", "announces its content nowhere"),
+        ("autoconf-on", "gets no settings from the network"),
+        ("default-networking", "no DHT, local discovery, port mapping or WebRTC"),
+        ("flatfs", "one kind of store"),
+        ("local-discovery", "does not look for peers in local networks"),
+        ("lowpower", "retrieval.bitswap.max_peers"),
+        ("server", "cannot filter addresses"),
+    ] {
+        let refused = gateway.rpc(&format!("config/profile/apply?arg={profile}")).send().await.unwrap();
+        let message = rpc_failure(refused).await;
+        let start = format!("the profile {profile} has no equivalent: ");
+        assert!(message.starts_with(&start) && message.contains(why), "{message}");
+    }
+    let unknown = gateway.rpc("config/profile/apply?arg=nope").send().await.unwrap();
+    assert_eq!(rpc_failure(unknown).await, "nope is not a profile");
+    for profile in ["announce-off", "autoconf-off"] {
+        let applied = gateway.rpc_json(&format!("config/profile/apply?arg={profile}")).await;
+        assert_eq!(applied["NewCfg"], applied["OldCfg"], "{profile}");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    let applied = gateway.rpc_json("config/profile/apply?arg=randomports").await;
+    let swarm = applied["NewCfg"]["Addresses"]["Swarm"].clone();
+    let port: u16 = swarm[0].as_str().unwrap().strip_prefix("/ip4/0.0.0.0/tcp/").unwrap().parse().unwrap();
+    assert!(port > 0);
+    assert_eq!(swarm, json!([format!("/ip4/0.0.0.0/tcp/{port}"), format!("/ip6/::/tcp/{port}")]));
+    assert!(fs::read_to_string(&file).unwrap().contains(&format!("/ip6/::/tcp/{port}")));
+    let applied = gateway.rpc_json("config/profile/apply?arg=test").await;
+    assert_eq!(applied["NewCfg"]["Addresses"]["Swarm"][0].as_str().map(|text| text.len() > 20), Some(true));
+    assert!(fs::read_to_string(&file).unwrap().contains("listen = [\"/ip4/127.0.0.1/tcp/0\"]"));
+    // A node without peers has no addresses for them.
+    let plain = start(tempfile::tempdir().unwrap(), "").await;
+    let refused = plain.rpc("config/profile/apply?arg=randomports").send().await.unwrap();
+    assert!(rpc_failure(refused).await.starts_with("randomports: peers are disabled"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn configuration_is_replaced_and_profiles_are_applied() {
     let gateway = start(tempfile::tempdir().unwrap(), "").await;
     let file = gateway.repo().path().join("config.toml");
@@ -159,8 +202,10 @@ async fn configuration_is_replaced_and_profiles_are_applied() {
     assert_eq!(applied["OldCfg"]["Import"]["UnixFSFileMaxLinks"], 7);
     assert_eq!(applied["NewCfg"], gateway.rpc_json("config/show").await);
     assert_eq!(fs::read_to_string(&file).unwrap(), "[import]\nprofile = \"unixfs-v1-2025\"\n");
-    let unknown = gateway.rpc("config/profile/apply?arg=lowpower").send().await.unwrap();
-    assert!(rpc_failure(unknown).await.starts_with("lowpower is not a profile"));
+    let diff = gateway.rpc_bytes("config/profile/apply?arg=legacy-cid-v0&dry-run=true&encoding=text").await;
+    let diff = String::from_utf8(diff.to_vec()).unwrap();
+    let changed = "\n\"Import\": {\n\x1b[33m    <> \"CidVersion\": 1,\n    ** \"CidVersion\": 0,\x1b[0m\n";
+    assert!(diff.starts_with("{\n\"API\": ") && diff.contains(changed) && diff.ends_with("}\n}"), "{diff}");
 
     let mut shown = gateway.rpc_json("config/show").await;
     shown["Import"]["CidVersion"] = json!(0);

@@ -54,6 +54,14 @@ async fn texts_are_those_of_kubo() {
             format!("ls?arg={DIRECTORY}&headers=true"),
             format!("Hash                                           Size Name\n{A} 6    a.txt\n{SUB} -    sub/\n"),
         ),
+        (format!("ls?arg={DIRECTORY}&long=true"), format!("- {A} 6 - a.txt\n- {SUB} - - sub/\n")),
+        (
+            format!("ls?arg={DIRECTORY}&long=true&headers=true&size=false"),
+            format!(
+                "Mode Hash                                           ModTime Name\n\
+                 -    {A} -       a.txt\n-    {SUB} -       sub/\n"
+            ),
+        ),
         (format!("ls?arg={DIRECTORY}&arg={DIRECTORY}/sub"), format!("{DIRECTORY}:\n{ls}\n{DIRECTORY}/sub:\n{B} 1 b\n")),
         (format!("dag/resolve?arg={DIRECTORY}/sub/b"), B.to_owned()),
         (
@@ -108,16 +116,78 @@ async fn texts_are_those_of_kubo() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn reports_are_those_of_kubo() {
+    let gateway = gateway().await;
+    let commands = text(&gateway, "commands?encoding=text").await;
+    assert!(commands.starts_with("ipfs\nipfs add\nipfs bitswap\nipfs bitswap ledger\n"), "{commands}");
+    assert!(commands.contains("\nipfs bootstrap rm\nipfs bootstrap rm all\nipfs cat\nipfs cid\nipfs cid base32\n"));
+    let flags = text(&gateway, "commands?flags=true&encoding=text").await;
+    let options =
+        "ipfs\nipfs add\nipfs add --chunker / ipfs add -s\nipfs add --cid-version\nipfs add --dereference-args\n";
+    assert!(flags.starts_with(options), "{flags}");
+
+    let logged = text(&gateway, "diag/cmds?encoding=text").await;
+    assert!(logged.starts_with("Command") && logged.lines().next().unwrap().ends_with("  RunTime"), "{logged}");
+    let own = logged.lines().last().unwrap();
+    assert!(own.starts_with("diag/cmds ") && own.contains("  true    "), "{logged}");
+    let verbose = text(&gateway, "diag/cmds?verbose=true&encoding=text").await;
+    assert!(verbose.starts_with("ID  ") && verbose.contains("  [encoding=text,verbose=true,]  true"), "{verbose}");
+    let system = text(&gateway, "diag/sys?encoding=text").await;
+    assert!(system.starts_with("{\"diskinfo\":{") && system.ends_with("}\n"), "{system}");
+    for (command, expected) in [
+        ("diag/healthy", "ok"),
+        ("diag/cmds/clear", ""),
+        ("diag/cmds/set-time?arg=1h", ""),
+        ("name/pubsub/state", "disabled\n"),
+        ("provide/clear", "removed 0 items from provide queue\n"),
+        ("pubsub/reset", "Reset validator state for 0 peer(s)\n"),
+    ] {
+        let separator = if command.contains('?') { '&' } else { '?' };
+        assert_eq!(text(&gateway, &format!("{command}{separator}encoding=text")).await, expected, "{command}");
+    }
+
+    let name = gateway.rpc_json("key/list").await["Keys"][0]["Id"].as_str().unwrap().to_owned();
+    gateway.rpc_json(&format!("name/publish?arg={DIRECTORY}&ttl=90s")).await;
+    let record = gateway.rpc_bytes(&format!("name/get?arg={name}")).await;
+    let of_record = async |command: &str| {
+        let form = Form::new().file("record", record.clone());
+        gateway.post_form(&format!("{command}encoding=text"), form).await.text().await.unwrap()
+    };
+    let entry = gateway.post_form("name/inspect", Form::new().file("record", record.clone())).await;
+    let inspected: serde_json::Value = entry.json().await.unwrap();
+    let fields = format!(
+        "Value:          \"/ipfs/{DIRECTORY}\"\nValidity Type:  0\nValidity:       {}\nSequence:       0\n\
+         TTL:            1m30s\nProtobuf Size:  {}\nSignature Type: V1+V2\n\n",
+        inspected["Entry"]["Validity"],
+        record.len()
+    );
+    let not_verified = "This record was not verified. Pass '--verify k51...' to verify.\n";
+    let dump = inspected["HexDump"].as_str().unwrap();
+    assert_eq!(of_record("name/inspect?").await, format!("{fields}{not_verified}\nHex Dump:\n{dump}"));
+    let valid = format!("{fields}Validation results:\n Valid: true\n Name:  {name}\n");
+    assert_eq!(of_record(&format!("name/inspect?verify={name}&dump=false&")).await, valid);
+    let other = "k51qzi5uqu5dhdmyb9bd18pypu2wp5lpv2xnskfmrqa4lb5knqryrotb05e7or";
+    let invalid = of_record(&format!("name/inspect?verify={other}&dump=false&")).await;
+    assert!(invalid.starts_with(&format!("{fields}Validation results:\n Valid:  false\n Reason: ")), "{invalid}");
+    assert!(invalid.ends_with(&format!("\n Name:   {other}\n")), "{invalid}");
+    let id = gateway.rpc_json("id").await["ID"].as_str().unwrap().to_owned();
+    assert_eq!(of_record(&format!("routing/put?arg=/ipns/{name}&")).await, format!("{id}\n"));
+    assert_eq!(gateway.rpc_bytes(&format!("routing/get?arg=/ipns/{name}&encoding=text")).await, record);
+    let removed = gateway.rpc("files/rm?arg=/nope&encoding=text").header("TE", "trailers").send().await.unwrap();
+    assert_eq!(removed.text().await.unwrap(), "/nope: file does not exist");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn errors_are_texts_too() {
     let gateway = gateway().await;
     for (command, status, expected) in [
         ("files/stat?arg=/nope&encoding=text", 500, "file does not exist"),
         ("add?encoding=text", 400, "file argument 'path' is required\n"),
         ("stats/bw?encoding=text", 400, "encoding \"text\" is not supported for stats/bw: use json\n"),
-        ("ls?arg=a&long=true&encoding=text", 400, "encoding \"text\" is not supported for ls with long: use json\n"),
         ("cid/inspect?arg=xyz&encoding=text", 500, "invalid CID"),
         ("dag/stat?encoding=text&cid-base=nope&arg=a", 500, "unsupported multibase encoding"),
-        ("version?encoding=xml", 400, "encoding \"xml\" is not supported: use json or text\n"),
+        ("dht/get?arg=x&encoding=text", 500, "removed, use 'ipfs routing' instead"),
+        ("version?encoding=textnl", 400, "invalid encoding: textnl\n"),
     ] {
         let response = gateway.rpc(command).send().await.unwrap();
         assert_eq!(response.status().as_u16(), status, "{command}");
@@ -126,6 +196,9 @@ async fn errors_are_texts_too() {
         let is_expected = if status == 400 { text == expected } else { text.starts_with(expected) };
         assert!(is_expected, "{command}: {text}");
     }
+    let added = gateway.post_form("add?encoding=text", Form::new().file("a", "a")).await;
+    assert_eq!(added.status(), 400);
+    assert_eq!(added.text().await.unwrap(), "encoding \"text\" is not supported for add: use json\n");
     // The text before an error is complete, and the trailer has the error.
     let missing = "QmaRGe7bVmVaLmxbrMiVNXqW4pRNNp3xq7hFtyRKA3mtJL";
     let request = gateway.rpc(&format!("refs?arg={DIRECTORY}&arg={missing}&offline=true&encoding=text"));

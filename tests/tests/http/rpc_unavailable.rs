@@ -61,6 +61,20 @@ async fn commands_of_absent_subsystems_fail_with_the_texts_of_kubo() {
         let response = gateway.rpc(command).send().await.unwrap();
         assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (400, text), "{command}");
     }
+    for (command, text) in [
+        ("bootstrap/add", "no bootstrap peers to add"),
+        ("bootstrap/add?arg=x", "failed to parse multiaddr \"x\": must begin with /"),
+        ("bootstrap/add?arg=/ip4/127.0.0.1/tcp/4001", "invalid bootstrap address: /ip4/127.0.0.1/tcp/4001"),
+        (&format!("bootstrap/add?arg=/p2p/{PEER}"), "bootstrap address without a transport: /p2p/12D3"),
+        ("bootstrap/add/default", "cannot add default bootstrap peers: AutoConf is disabled (AutoConf.Enabled=false)"),
+        (&format!("bootstrap/add?arg=/ip4/127.0.0.1/tcp/4001/p2p/{PEER}"), "bootstrap peers introduce a node to a DHT"),
+        ("bootstrap/rm?arg=/ip4/127.0.0.1/tcp/4001", "invalid p2p multiaddr"),
+    ] {
+        let message = rpc_failure(gateway.rpc(command).send().await.unwrap()).await;
+        assert!(message.starts_with(text), "{command}: {message}");
+    }
+    let removed = gateway.rpc_json(&format!("bootstrap/rm?arg=/ip4/127.0.0.1/tcp/4001/p2p/{PEER}")).await;
+    assert_eq!(removed, json!({ "Peers": [] }));
     assert_eq!(gateway.rpc_json("bootstrap").await, json!({ "Peers": [] }));
     assert_eq!(gateway.rpc_json("bootstrap/list").await, json!({ "Peers": [] }));
 }

@@ -34,7 +34,7 @@ fn describe(command: &'static Command) -> Described {
             Kind::Text => text(),
             Kind::List => texts(),
         };
-        let schema = if option.name() == ENCODING { one_of(&["json", "text"]) } else { schema };
+        let schema = if option.name() == ENCODING { one_of(&["json", "text", "xml"]) } else { schema };
         operation = operation.query(option.name(), schema, (short + &remark).trim());
     }
     if command.file().is_some() {
@@ -51,6 +51,7 @@ fn describe(command: &'static Command) -> Described {
             text(),
         )
         .sends("400", "", "application/json", failure.clone())
+        .sends("400", "", "application/xml", text())
         .sends("401", "The caller is unknown", "application/json", failure.clone())
         .sends("403", "The caller may not do this", "application/json", failure.clone())
         .sends("403", "", "text/plain", text())
@@ -58,6 +59,7 @@ fn describe(command: &'static Command) -> Described {
         .sends("429", "There are too many requests", "application/json", failure.clone())
         .sends("500", "The command failed", "application/json", failure)
         .sends("500", "", "text/plain", text())
+        .sends("500", "", "application/xml", text())
 }
 
 fn with_arguments(operation: Described, command: &Command) -> Described {

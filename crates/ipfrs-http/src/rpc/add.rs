@@ -13,7 +13,10 @@ use futures::{StreamExt, stream};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::RequestMemory;
-use ipfrs_node::{AddOptions, AddSession, Added, Attributes, EntryKind, Layout, LinkName, MutablePath, check_pin_name};
+use ipfrs_node::{
+    AddOptions, AddSession, Added, Attributes, EntryKind, Layout, LinkName, MutablePath, check_pin_name,
+    current_context, with_context,
+};
 use ipfrs_rpc::types::{Added as AddedLine, ImportProgress};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -95,7 +98,8 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
     let import = async move {
         run(session, reporter, body).await;
     };
-    let task = AbortOnDropHandle::new(tokio::spawn(import.in_current_span()));
+    let import = with_context(current_context(), import).in_current_span();
+    let task = AbortOnDropHandle::new(tokio::spawn(import));
     respond(task, ReportedLines { lines: receiver, unread }, args.takes_trailers).await
 }
 
@@ -161,7 +165,7 @@ async fn run(mut session: AddSession, mut reporter: Reporter, body: Either<Parts
         why = cancelled => Err(why),
     };
     let told = match built {
-        Ok(()) => session.finish().await.and_then(|rest| rest.iter().try_for_each(|added| reporter.added(added))),
+        Ok(()) => session.finish_each(|added| reporter.added(added)).await,
         Err(e) => {
             session.fail(&e);
             Err(e)

@@ -5,12 +5,12 @@ use bytes::Bytes;
 use futures::stream;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
-use ipfrs_core::{Error, ErrorKind, codec};
+use ipfrs_core::{Cid, Error, ErrorKind, codec};
 use ipfrs_middleware::RequestMemory;
-use ipfrs_node::{BlockFormat, ContentPath, PutBlock, PutBlockOptions};
+use ipfrs_node::{BlockFormat, LinkName, PutBlock, PutBlockOptions};
 use ipfrs_rpc::types::{BlockStat, RemovedBlock};
 
-use super::args::Args;
+use super::args::{Args, content_path};
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
 use super::output;
@@ -67,16 +67,22 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
 }
 
 /// `block/rm?arg=cid[&arg=...][&force=][&quiet=]`: removes unpinned blocks. Sends a line for each block, with an
-/// error if the block was not removed; with `quiet`, only for blocks that were not removed.
+/// error if the block was not removed; with `quiet`, only for blocks that were not removed. A path that leads to no
+/// block ends the response, after the blocks before it.
 pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResult {
     let (force, quiet) = (args.is_set("force"), args.is_set("quiet"));
-    let paths = args.required("cid")?.iter().map(ContentPath::parse).collect::<Result<Vec<_>, _>>()?;
-    let mut cids = Vec::with_capacity(paths.len());
+    let paths = args.required_paths("cid")?;
+    let (mut cids, mut failure) = (Vec::with_capacity(paths.len()), None);
     for path in paths {
-        cids.push(match path.segments() {
-            [] => *path.root(),
-            _ => state.node.resolve(path).await?.whole()?.cid,
-        });
+        match block_at(&state, path).await {
+            Ok(cid) => cids.push(cid),
+            Err(error) if cids.is_empty() => return Err(error),
+            Err(RpcError::Command(error) | RpcError::Refused(error)) => failure = Some(error),
+            Err(RpcError::Request(why)) => failure = Some(Error::invalid(why)),
+        }
+        if failure.is_some() {
+            break;
+        }
     }
     let mut lines = Vec::with_capacity(cids.len());
     for (cid, outcome) in state.node.remove_blocks(&cids, force).await? {
@@ -86,7 +92,17 @@ pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResu
             lines.push(output::line(&RemovedBlock { hash, error, kind }));
         }
     }
+    lines.extend(failure.map(Err));
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
+}
+
+/// Returns the content ID of the block to which a path leads.
+async fn block_at(state: &AppState, path: &LinkName) -> Result<Cid, RpcError> {
+    let path = content_path(&state.node, path).await?;
+    Ok(match path.segments() {
+        [] => *path.root(),
+        _ => state.node.resolve(path).await?.whole()?.cid,
+    })
 }
 
 /// Returns the options of `block/put` and `dag/put` that concern the storage of a block.

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::response::IntoResponse;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::ImportConfig;
-use ipfrs_rpc::kubo_config::{changes, is_known, put_key, show as in_kubos_terms};
+use ipfrs_rpc::kubo_config::{changes, is_known, put_key, show as in_kubos_terms, size_text};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -89,18 +89,18 @@ pub(super) async fn replace(State(state): State<AppState>, request: Request) -> 
     Ok(().into_response())
 }
 
-/// `config/profile/apply?arg=profile[&dry-run=true]`: sets the parameters of imports to those of a profile.
+/// `config/profile/apply?arg=profile[&dry-run=true]`: sets what a profile sets, if all of it has an equivalent.
 pub(super) async fn apply_profile(State(state): State<AppState>, args: Args) -> CommandResult {
     let name = args.text_at(0);
-    let changes = profiles::changes(name)?;
     let shown = shown(&state)?;
     let own = shown.next().await?;
     let old = effective(&state, shown, &own).await?;
+    let changes = profiles::changes(name, &own, &old)?;
     let is_dry = args.is_set("dry-run");
     if !is_dry {
         check_writable(shown)?;
     }
-    let new = shown.change(changes, is_dry).await?;
+    let new = if changes.is_empty() { own } else { shown.change(changes, is_dry).await? };
     let new = effective(&state, shown, &new).await?;
     Ok(output::object(json!({ "OldCfg": old, "NewCfg": new })))
 }
@@ -221,7 +221,7 @@ async fn effective(state: &AppState, shown: &Shown, own: &Value) -> Result<Value
         "UnixFSFileMaxLinks": import.max_file_links(),
         "UnixFSDirectoryMaxLinks": sharding.max_links.unwrap_or(0),
         "UnixFSHAMTDirectoryMaxFanout": sharding.fanout,
-        "UnixFSHAMTDirectorySizeThreshold": format!("{}B", sharding.threshold_bytes),
+        "UnixFSHAMTDirectorySizeThreshold": size_text(sharding.threshold_bytes as u64),
         "UnixFSHAMTDirectorySizeEstimation": sharding.size,
     });
     let services: Map<String, Value> = state

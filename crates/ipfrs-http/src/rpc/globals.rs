@@ -18,6 +18,8 @@ use ipfrs_rpc::duration;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::args::takes_trailers;
+use super::encoding::Encoding;
+use super::offline::OfflineBody;
 use super::output;
 use crate::body::{X_STREAM_ERROR, header_text};
 use crate::error::{RpcError, rpc_failure, rpc_failure_response};
@@ -29,8 +31,7 @@ struct Globals {
     timeout: Option<(Duration, String)>,
     /// Whether missing blocks are not retrieved (`offline`, `local`).
     offline: bool,
-    /// Whether the response is text (`encoding`).
-    is_text: bool,
+    encoding: Encoding,
 }
 
 impl Globals {
@@ -45,9 +46,8 @@ impl Globals {
                     globals.timeout = (!timeout.is_zero()).then(|| (timeout, value.into_owned()));
                 }
                 "offline" | "local" | "L" => globals.offline |= is_set(&value),
-                "encoding" | "enc" if value == output::TEXT => globals.is_text = true,
-                "encoding" | "enc" if value != "json" => {
-                    return Err(format!("encoding {value:?} is not supported: use json or text"));
+                "encoding" | "enc" => {
+                    globals.encoding = Encoding::named(&value).ok_or_else(|| format!("invalid encoding: {value}"))?;
                 }
                 _ => {}
             }
@@ -57,14 +57,16 @@ impl Globals {
 }
 
 /// Parses the options, and enforces the time limit of the command.
-pub(crate) async fn apply(request: Request, next: Next) -> Response {
+pub(crate) async fn apply(mut request: Request, next: Next) -> Response {
     let globals = match Globals::read(request.uri().query().unwrap_or_default()) {
         Ok(globals) => globals,
         Err(text) => return RpcError::Request(text).into_response(),
     };
-    let context =
-        RequestContext { offline: globals.offline, expected: expected(&request), ..RequestContext::default() };
-    with_context(context, limited(globals, request, next)).await
+    request.extensions_mut().insert(globals.encoding);
+    let offline = globals.offline;
+    let context = RequestContext { offline, expected: expected(&request), ..RequestContext::default() };
+    let response = with_context(context, limited(globals, request, next)).await;
+    if offline { response.map(OfflineBody::body) } else { response }
 }
 
 /// Whether the value of an option that is a flag sets it, as in Go's `strconv.ParseBool`. The command's own options are
@@ -109,18 +111,16 @@ async fn limited(globals: Globals, request: Request, next: Next) -> Response {
     let expired = Error::new(ErrorKind::Timeout, format!("context deadline exceeded: timeout={text} expired"));
     match timeout_at(deadline, next.run(request)).await {
         Ok(response) => {
-            let is_lines = response.headers().contains_key(output::X_CHUNKED_OUTPUT) && !globals.is_text;
+            let is_lines =
+                response.headers().contains_key(output::X_CHUNKED_OUTPUT) && globals.encoding == Encoding::Json;
             let sleep = Box::pin(sleep_until(deadline));
             response.map(|inner| Body::new(Timed { inner, sleep, expired, takes_trailers, is_lines, end: End::NotYet }))
-        }
-        Err(_) if globals.is_text => {
-            (StatusCode::INTERNAL_SERVER_ERROR, [(CACHE_CONTROL, "no-store")], expired.message().to_owned())
-                .into_response()
         }
         // Not logged: the client requested this timeout.
         Err(_) => {
             let body = rpc_failure_response(&rpc_failure(&expired));
-            (StatusCode::INTERNAL_SERVER_ERROR, [(CACHE_CONTROL, "no-store")], body).into_response()
+            let headers = [(CACHE_CONTROL, "no-store")];
+            globals.encoding.failure((StatusCode::INTERNAL_SERVER_ERROR, headers, body).into_response()).await
         }
     }
 }

@@ -133,7 +133,7 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args, request: R
     let no_signature = || Error::invalid("cannot decode multibase for zero length string: signature is required");
     let signature = args.nonempty_text("signature").ok_or_else(no_signature)?;
     let signature = decode_multibase(signature)
-        .ok_or_else(|| Error::invalid("the signature is not multibase: use the output of key/sign"))?;
+        .ok_or_else(|| Error::invalid("selected encoding not supported: the signature is not multibase"))?;
     let message = one_file(&state.memory, request, "data", MAX_MESSAGE_BYTES).await?;
     let key = args.nonempty_text("key").unwrap_or("self");
     let (key, signature_valid) = state.node.verify_message(key, &message.bytes, &signature).await?;

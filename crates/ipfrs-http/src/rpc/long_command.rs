@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::Client;
+use ipfrs_node::{current_context, with_context};
 use serde::Serialize;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::time::timeout;
@@ -67,7 +68,8 @@ where
             let _ = sender.send(Err(e)).await;
         }
     };
-    let task = AbortOnDropHandle::new(tokio::spawn(Client::current().scope(task).in_current_span()));
+    let task = Client::current().scope(with_context(current_context(), task)).in_current_span();
+    let task = AbortOnDropHandle::new(tokio::spawn(task));
     let first = lines.recv().await.transpose()?;
     let rest = stream::unfold(Some((lines, task)), |state| async move {
         let (mut lines, task) = state?;

@@ -13,8 +13,6 @@ use serde::Serialize;
 use crate::body::{Chunked, Sized, X_STREAM_OUTPUT};
 use crate::error::{RpcError, rpc_failure};
 
-/// Value of `encoding` for responses as a command line prints them.
-pub(super) const TEXT: &str = "text";
 pub(super) const X_CHUNKED_OUTPUT: HeaderName = HeaderName::from_static("x-chunked-output");
 const X_CONTENT_LENGTH: HeaderName = HeaderName::from_static("x-content-length");
 const ONE: HeaderValue = HeaderValue::from_static("1");

@@ -1,7 +1,5 @@
 //! Commands about peers: `swarm/*` and `bitswap/*`.
 
-use std::time::Duration;
-
 use axum::extract::State;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,6 +7,7 @@ use bytes::Bytes;
 use futures::stream;
 use ipfrs_core::{Cid, Result};
 use ipfrs_node::{ConnectedPeer, Node};
+use ipfrs_rpc::duration;
 use ipfrs_rpc::types::{
     AddressFilters, BitswapStat, CidLink, Id, Ledger, Lines, PeerAddresses, PeerIdentity, Peering, PeeringChange,
     SwarmAddresses, SwarmPeer, SwarmPeers, SwarmStream, Wantlist,
@@ -31,7 +30,7 @@ pub(super) async fn peers(State(state): State<AppState>, args: Args) -> CommandR
     let (streams, identify) = (shows("streams"), shows("identify"));
     let describe = |peer: ConnectedPeer| SwarmPeer {
         addr: peer.address.clone(),
-        latency: if latency { peer.latency.map_or_else(|| "n/a".to_owned(), duration) } else { String::new() },
+        latency: if latency { peer.latency.map_or_else(|| "n/a".to_owned(), duration::format) } else { String::new() },
         direction: direction.then_some(if peer.is_outbound { OUTBOUND } else { INBOUND }),
         // Bitswap is the only protocol whose streams stay open.
         streams: streams.then(|| bitswap_protocol(&peer)).flatten().into_iter().collect(),
@@ -57,20 +56,6 @@ pub(super) fn identity(peer: &ConnectedPeer, id: String) -> Id {
     protocols.sort();
     let public_key = STANDARD.encode(&peer.public_key);
     Id { id, public_key, addresses, agent_version: peer.agent_version.clone(), protocols }
-}
-
-/// Returns a duration as Go writes it: `1.234567ms`.
-fn duration(duration: Duration) -> String {
-    let micros = duration.as_micros();
-    let decimal = |value: u128, unit: u128, name: &str| {
-        let text = format!("{}.{:06}", value / unit, (value % unit) * 1_000_000 / unit);
-        format!("{}{name}", text.trim_end_matches('0').trim_end_matches('.'))
-    };
-    match micros {
-        0..1_000 => format!("{micros}µs"),
-        1_000..1_000_000 => decimal(micros, 1_000, "ms"),
-        _ => decimal(micros, 1_000_000, "s"),
-    }
 }
 
 /// `swarm/connect?arg=address[&arg=...]`: connects to peers. The connections stay open.
@@ -216,16 +201,4 @@ pub(super) async fn ledger(State(state): State<AppState>, args: Args) -> Command
 /// Returns the connected peer with an ID in any form.
 pub(super) fn find(node: &Node, id: &str) -> Result<Option<ConnectedPeer>> {
     Ok(node.peers()?.into_iter().find(|peer| peer.id == id))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_written_as_in_go() {
-        for (micros, text) in [(7, "7µs"), (1_500, "1.5ms"), (2_000, "2ms"), (1_234_567, "1.234567s")] {
-            assert_eq!(duration(Duration::from_micros(micros)), text);
-        }
-    }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, Result, without_credentials};
 use reqwest::Url;
 
 /// Address of a daemon.
@@ -44,13 +44,9 @@ impl Address {
         if base.query().is_some() || base.fragment().is_some() {
             return Err(invalid_url("has a query or a fragment"));
         }
-        let mut without_user = base.clone();
-        // Setting these fails only for a URL without a host.
-        let _ = without_user.set_username("");
-        let _ = without_user.set_password(None);
         let shown = match socket {
             Some(_) => text.to_owned(),
-            None => without_user.as_str().trim_end_matches('/').to_owned(),
+            None => without_credentials(base.as_str(), "").trim_end_matches('/').to_owned(),
         };
         Ok(Self { base, shown, socket })
     }

@@ -93,7 +93,7 @@ impl Form {
             Self::Same | Self::Limit => own.clone(),
             Self::Not => own.as_bool().map_or(Value::Null, |is_on| json!(!is_on)),
             Self::Size | Self::Threshold => match own.as_u64() {
-                Some(bytes) if bytes > 0 => json!(format!("{bytes}B")),
+                Some(bytes) if bytes > 0 => json!(size_text(bytes)),
                 _ => json!(""),
             },
             Self::Seconds => own.as_u64().map_or(Value::Null, |seconds| json!(format!("{seconds}s"))),
@@ -342,6 +342,23 @@ fn resolvers(setting: &Setting, value: &Value, to: &mut Translation) {
             None => to.leave(format!("{}.{domain}", setting.kubo), resolver),
         }
     }
+}
+
+/// Returns a size in the unit in which it is the smallest whole number: `10GB`, `256KiB`.
+#[must_use]
+pub fn size_text(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 8] = [
+        (1_000, "kB"),
+        (1_024, "KiB"),
+        (1_000_000, "MB"),
+        (1_048_576, "MiB"),
+        (1_000_000_000, "GB"),
+        (1_073_741_824, "GiB"),
+        (1_000_000_000_000, "TB"),
+        (1_099_511_627_776, "TiB"),
+    ];
+    let whole = UNITS.iter().rfind(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit));
+    whole.map_or_else(|| format!("{bytes}B"), |(unit, name)| format!("{}{name}", bytes / unit))
 }
 
 /// Reads `10GB`, or a number of bytes.

@@ -19,7 +19,9 @@ pub struct Lines {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "PascalCase")]
 pub struct SwarmPeers {
-    #[serde(deserialize_with = "super::null_as_default")]
+    /// `null` if there are none.
+    #[serde(deserialize_with = "super::null_as_default", serialize_with = "super::empty_as_null")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<SwarmPeer>>))]
     pub peers: Vec<SwarmPeer>,
 }
 

@@ -37,15 +37,13 @@ pub(super) static COMMANDS: &[Command] = &[
     command("cid/inspect", Scope::Read, "Show the parts of a content ID", json::<InspectedCid>, || any(cid::inspect))
         .arguments(&[text("cid").in_body()]),
     command("commands", Scope::Read, "List the commands", json::<CommandTree>, || any(command_tree::commands))
-        .options(&[Opt::bool(&["flags", "f"]).unused()]),
+        .options(&[Opt::bool(&["flags", "f"]).printed()]),
     command("config", Scope::Admin, "Show or set a configuration key", value, || any(config::get))
         .arguments(&[text("key"), text("value").optional()])
         .options(&[Opt::bool(&["bool"]), Opt::bool(&["json"]), Opt::bool(&["expand-auto"])]),
-    command("config/profile/apply", Scope::Admin, "Set the parameters of imports to those of a profile", value, || {
-        any(config::apply_profile)
-    })
-    .arguments(&[text("profile")])
-    .options(&[Opt::bool(&["dry-run"])]),
+    command("config/profile/apply", Scope::Admin, "Set what a profile sets", value, || any(config::apply_profile))
+        .arguments(&[text("profile")])
+        .options(&[Opt::bool(&["dry-run"])]),
     command("config/replace", Scope::Admin, "Replace the configuration", done, || any(config::replace))
         .arguments(&[file("file")]),
     command("config/show", Scope::Admin, "Effective configuration", value, || any(config::show))
@@ -53,7 +51,7 @@ pub(super) static COMMANDS: &[Command] = &[
     command("diag/cmds", Scope::Admin, "Commands that run or ran lately", list::<LoggedCommand>, || {
         any(diag::commands)
     })
-    .options(&[Opt::bool(&["verbose", "v"]).unused()]),
+    .options(&[Opt::bool(&["verbose", "v"]).printed()]),
     command("diag/cmds/clear", Scope::Admin, "Forget the commands that have ended", done, || any(diag::clear)),
     command("diag/cmds/set-time", Scope::Admin, "Time for which commands that have ended are kept", done, || {
         any(diag::set_time)

@@ -92,7 +92,7 @@ pub(super) static COMMANDS: &[Command] = &[
     command("provide/clear", Scope::Write, "Clear the queue of announcements: it is empty", count, || {
         any(unavailable::clear_provides)
     })
-    .options(&[Opt::bool(&["quiet", "q"]).unused()]),
+    .options(&[Opt::bool(&["quiet", "q"]).printed()]),
     command("provide/once", Scope::Write, "Not available: fails", never, || any(unavailable::provide_once))
         .arguments(&[text("cid").repeated().in_body()])
         .options(&[Opt::bool(&["recursive", "r"]).unused()]),
@@ -106,19 +106,19 @@ pub(super) static COMMANDS: &[Command] = &[
     command("pubsub/reset", Scope::Write, "Forget the sequence numbers of messages: there are none", value, || {
         any(unavailable::reset_pubsub)
     })
-    .options(&[Opt::text(&["peer", "p"]).unused()]),
+    .options(&[Opt::text(&["peer", "p"]).printed()]),
     command("pubsub/sub", Scope::Write, "Not available: fails", never, || any(unavailable::pubsub_sub))
         .arguments(&[text("topic")]),
     command("routing/findpeer", Scope::Read, "Addresses of a connected peer", lines::<RoutingEvent>, || {
         any(routing::find_peer)
     })
     .arguments(&[text("peerID").repeated()])
-    .options(&[Opt::bool(&["verbose", "v"]).unused()]),
+    .options(&[Opt::bool(&["verbose", "v"]).printed()]),
     command("routing/findprovs", Scope::Read, "Peers that have a block", lines::<RoutingEvent>, || {
         any(routing::find_providers)
     })
     .arguments(&[text("key").repeated()])
-    .options(&[Opt::bool(&["verbose", "v"]).unused(), Opt::int(&["num-providers", "n"])]),
+    .options(&[Opt::bool(&["verbose", "v"]).printed(), Opt::int(&["num-providers", "n"])]),
     command("routing/get", Scope::Read, "Read a record", routing_event, || any(routing::get))
         .arguments(&[text("key").repeated()]),
     command("routing/provide", Scope::Write, "Not available: fails", never, || any(unavailable::provide))

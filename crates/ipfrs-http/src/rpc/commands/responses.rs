@@ -10,21 +10,21 @@ use crate::openapi::operation::{Described, binary, object, size, text};
 const RECORD: &str = "application/vnd.ipfs.ipns-record";
 
 pub(super) fn json<T: ToSchema>(operation: Described) -> Described {
-    or_text(operation.sends_json::<T>("200", "The result"))
+    or_converted(operation.sends_json::<T>("200", "The result"))
 }
 
 pub(super) fn list<T: ToSchema>(operation: Described) -> Described {
-    or_text(operation.sends_list::<T>("200", "The result"))
+    or_converted(operation.sends_list::<T>("200", "The result"))
 }
 
 /// A response of one JSON object per line.
 pub(super) fn lines<T: ToSchema>(operation: Described) -> Described {
-    or_text(operation.sends_json::<T>("200", "A line of JSON for each item"))
+    or_converted(operation.sends_json::<T>("200", "A line of JSON for each item"))
 }
 
-/// With `encoding=text`.
-fn or_text(operation: Described) -> Described {
-    operation.sends("200", "", "text/plain", text())
+/// With `encoding=text` and `encoding=xml`.
+fn or_converted(operation: Described) -> Described {
+    operation.sends("200", "", "text/plain", text()).sends("200", "", "application/xml", text())
 }
 
 pub(super) fn octets(operation: Described) -> Described {
@@ -57,12 +57,12 @@ pub(super) fn node(operation: Described) -> Described {
 }
 
 pub(super) fn value(operation: Described) -> Described {
-    operation.sends("200", "The configuration, by Kubo's names", "application/json", object())
+    or_converted(operation.sends("200", "The configuration, by Kubo's names", "application/json", object()))
 }
 
 /// The number of things that were removed.
 pub(super) fn count(operation: Described) -> Described {
-    operation.sends("200", "The number of removed entries", "application/json", size())
+    or_converted(operation.sends("200", "The number of removed entries", "application/json", size()))
 }
 
 /// A command that always fails.
@@ -71,15 +71,15 @@ pub(super) fn never(operation: Described) -> Described {
 }
 
 pub(super) fn routing_event(operation: Described) -> Described {
-    operation.sends("200", "An event with the record in `Extra`", "application/json", object())
+    or_converted(operation.sends("200", "An event with the record in `Extra`", "application/json", object()))
 }
 
 pub(super) fn pinned(operation: Described) -> Described {
-    operation.sends_json::<PinnedLine>("200", "The pinned content; with `progress` lines before it")
+    or_converted(operation.sends_json::<PinnedLine>("200", "The pinned content; with `progress` lines before it"))
 }
 
 pub(super) fn listed_pins(operation: Described) -> Described {
-    operation.sends_json::<ListedPins>("200", "All pins; with `stream` a line for each")
+    or_converted(operation.sends_json::<ListedPins>("200", "All pins; with `stream` a line for each"))
 }
 
 /// Response to `pin/ls`.
@@ -118,5 +118,5 @@ pub(super) fn nothing(operation: Described) -> Described {
 }
 
 pub(super) fn text_value(operation: Described) -> Described {
-    operation.sends("200", "The result", "application/json", text())
+    or_converted(operation.sends("200", "The result", "application/json", text()))
 }

@@ -4,36 +4,48 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::node;
 use super::writing::{Done, columns, end, escaped, items, line, link, listed, number, text};
+use super::{difference, listing, node, reports};
 use crate::rpc::args::Args;
 
 /// Writes the text of a response, or of one of its lines. An error ends the response.
-pub(super) type Form = fn(&Value, &Args, &mut String) -> Done;
+pub(in crate::rpc) type Form = fn(&Value, &Args, &mut String) -> Done;
 
 /// Returns the form of a command, if it has one.
-pub(super) fn of(path: &str) -> Option<Form> {
+pub(in crate::rpc) fn of(path: &str) -> Option<Form> {
     Some(match path {
         "bitswap/ledger" => node::ledger,
         "bitswap/stat" | "stats/bitswap" => node::bitswap,
         "bitswap/wantlist" => wantlist,
         "block/put" => |value, _, out| line(out, &value["Key"]),
         "block/stat" => block,
+        "bootstrap/add" => |value, _, out| listed(out, "added ", &value["Peers"]),
         "bootstrap" | "bootstrap/list" => |value, _, out| listed(out, "", &value["Peers"]),
         "bootstrap/rm" | "bootstrap/rm/all" => |value, _, out| listed(out, "removed ", &value["Peers"]),
         "cid/bases" | "multibase/list" => bases,
         "cid/codecs" | "cid/hashes" => codecs,
         "cid/inspect" => node::inspected_cid,
+        "commands" => reports::commands,
         "config" => node::config_value,
+        "config/profile/apply" => difference::settings,
         "config/show" => |value, _, out| node::indented(out, value, b"  "),
         "dag/import" => imported,
         "dag/put" => |value, _, out| line(out, link(&value["Cid"])),
         "dag/resolve" => resolved_node,
         "dag/stat" => node::dag_sizes,
+        "diag/cmds" => reports::logged_commands,
+        // Kubo prints these strings without an end of the line.
+        "diag/healthy" | "files/rm" => |value, _, out| {
+            out.push_str(text(value));
+            Ok(())
+        },
+        "diag/sys" => |value, _, out| end(writeln!(out, "{value}")),
         "files/flush" => |value, _, out| line(out, &value["Cid"]),
         "files/ls" => files,
         "files/stat" => node::file_state,
         "filestore/dups" | "refs" | "refs/local" | "repo/ls" => reference,
+        "filestore/ls" => reports::reference,
+        "filestore/verify" => reports::verified_reference,
         "id" => node::identity,
         "key/gen" | "key/import" => |value, _, out| line(out, &value["Id"]),
         "key/list" | "key/ls" | "key/rm" => keys,
@@ -41,8 +53,12 @@ pub(super) fn of(path: &str) -> Option<Form> {
         "log/level" => node::log_levels,
         "log/ls" | "swarm/addrs/listen" | "swarm/addrs/local" | "swarm/connect" | "swarm/disconnect"
         | "swarm/filters" => |value, _, out| listed(out, "", &value["Strings"]),
-        "ls" => directory,
+        "ls" => listing::directory,
+        "name/inspect" => reports::record,
         "name/publish" => published,
+        "name/pubsub/state" => {
+            |value, _, out| end(writeln!(out, "{}", if value["Enabled"] == true { "enabled" } else { "disabled" }))
+        }
         "name/put" => |value, args, out| if args.is_set("quiet") { Ok(()) } else { line(out, &value["Name"]) },
         "name/resolve" | "resolve" => |value, _, out| line(out, &value["Path"]),
         "object/diff" => changes,
@@ -61,6 +77,14 @@ pub(super) fn of(path: &str) -> Option<Form> {
         }
         "pin/verify" => verified,
         "ping" => node::ping,
+        "provide/clear" => |value, args, out| match args.is_set("quiet") {
+            true => Ok(()),
+            false => end(writeln!(out, "removed {} items from provide queue", number(value))),
+        },
+        "pubsub/reset" => |value, args, out| match args.nonempty_text("peer") {
+            Some(peer) => end(writeln!(out, "No validator state found for peer {peer}")),
+            None => end(writeln!(out, "Reset validator state for {} peer(s)", number(&value["deleted"]))),
+        },
         "repo/gc" => removed,
         "repo/stat" | "stats/repo" => node::repo,
         "repo/verify" => node::checked,
@@ -68,6 +92,11 @@ pub(super) fn of(path: &str) -> Option<Form> {
             let before = if args.is_set("quiet") { "" } else { "ipfs repo version " };
             end(writeln!(out, "{before}fs-repo@{}", text(&value["Version"])))
         },
+        "routing/findpeer" => reports::found_peer,
+        "routing/findprovs" => reports::provider,
+        // The text of a record is not UTF-8, and is not written here.
+        "routing/get" => |_, _, _| Ok(()),
+        "routing/put" => reports::stored_record,
         "swarm/addrs" => node::peer_addresses,
         "swarm/peering/add" => |value, _, out| peering(out, "add", value),
         "swarm/peering/ls" => node::steady_peers,
@@ -176,34 +205,6 @@ fn keys(value: &Value, args: &Args, out: &mut String) -> Done {
 fn renamed(value: &Value, _: &Args, out: &mut String) -> Done {
     let over = if value["Overwrite"] == true { " with overwriting" } else { "" };
     end(writeln!(out, "Key {} renamed to {}{over}", text(&value["Id"]), escaped(text(&value["Now"]))))
-}
-
-fn directory(value: &Value, args: &Args, out: &mut String) -> Done {
-    let (is_streamed, has_size) = (args.is_set("stream"), args.bool("size").unwrap_or(true));
-    let is_one = args.arguments().len() <= 1;
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    let width = if is_streamed { 10 } else { 1 };
-    for (at, object) in items(&value["Objects"]).enumerate() {
-        if !is_streamed && !is_one {
-            // A line without columns ends the columns before it.
-            columns(out, &std::mem::take(&mut rows), width);
-            let before = if at > 0 { "\n" } else { "" };
-            end(writeln!(out, "{before}{}:", text(&object["Hash"])))?;
-        }
-        if !is_streamed && args.is_set("headers") {
-            let names: &[&str] = if has_size { &["Hash", "Size", "Name"] } else { &["Hash", "Name"] };
-            rows.push(names.iter().map(|name| (*name).to_owned()).collect());
-        }
-        for entry in items(&object["Links"]) {
-            let is_directory = matches!(number(&entry["Type"]), 1 | 3 | 5);
-            let size = if is_directory { "-".to_owned() } else { number(&entry["Size"]).to_string() };
-            let name = format!("{}{}", escaped(text(&entry["Name"])), if is_directory { "/" } else { "" });
-            let hash = text(&entry["Hash"]).to_owned();
-            rows.push(if has_size { vec![hash, size, name] } else { vec![hash, name] });
-        }
-    }
-    columns(out, &rows, width);
-    Ok(())
 }
 
 fn published(value: &Value, args: &Args, out: &mut String) -> Done {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::ser::{PrettyFormatter, Serializer};
 
-use super::writing::{Done, columns, end, escaped, items, line, listed, number, text};
+use super::writing::{Done, MONTHS, columns, end, escaped, items, line, listed, number, text};
 use crate::rpc::args::Args;
 
 /// Default format of `files/stat`.
@@ -333,7 +333,6 @@ fn mode_text(mode: u32, kind: &str) -> String {
 
 /// Writes a time as `2 Jan 2006, 15:04:05 UTC`.
 fn date(seconds: i64) -> Option<String> {
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let formatted = timestamp::format(seconds, 0)?;
     let (day, time) = formatted.split_once('T')?;
     let mut parts = day.splitn(3, '-');

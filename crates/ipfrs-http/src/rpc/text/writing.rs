@@ -4,15 +4,18 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+pub(super) const MONTHS: [&str; 12] =
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
 /// Result of writing a text: the reason, if the response is an error.
-pub(super) type Done = Result<(), String>;
+pub(in crate::rpc) type Done = Result<(), String>;
 
 /// Writing to a text cannot fail.
 pub(super) fn end(written: std::fmt::Result) -> Done {
     written.map_err(|e| e.to_string())
 }
 
-pub(super) fn text(value: &Value) -> &str {
+pub(in crate::rpc) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
@@ -74,10 +77,15 @@ pub(super) fn escaped(text: &str) -> String {
 /// Writes rows with aligned columns, as Go's `tabwriter`: one space, or more up to `width`, follows each cell but the
 /// last.
 pub(super) fn columns(out: &mut String, rows: &[Vec<String>], width: usize) {
+    columns_apart(out, rows, width, 1);
+}
+
+/// Same as [`columns`], with `gap` spaces.
+pub(super) fn columns_apart(out: &mut String, rows: &[Vec<String>], width: usize, gap: usize) {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widest = |column: usize| {
         let cells = rows.iter().filter(|row| row.len() > column + 1).filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count() + 1).max().unwrap_or(0).max(width)
+        cells.map(|cell| cell.chars().count() + gap).max().unwrap_or(0).max(width)
     };
     let widths: Vec<_> = (0..count).map(widest).collect();
     for row in rows {

@@ -1,4 +1,4 @@
-//! A body whose lines of JSON are converted to text.
+//! A body whose lines of JSON are converted.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,7 +12,7 @@ use ipfrs_middleware::RequestMemory;
 use memchr::memchr;
 use serde_json::Value;
 
-use super::forms::Form;
+use super::Conversion;
 use crate::body::{X_STREAM_ERROR, header_text};
 use crate::rpc::args::Args;
 
@@ -25,7 +25,7 @@ const SHORT_LINE_BYTES: usize = 64 * 1024;
 
 pub(super) struct Lines {
     inner: Body,
-    form: Form,
+    conversion: Conversion,
     args: Args,
     /// Bytes of the line that is not complete.
     line: BytesMut,
@@ -36,13 +36,17 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    pub(super) fn body(inner: Body, form: Form, args: Args, memory: RequestMemory) -> Body {
-        Body::new(Self { inner, form, args, line: BytesMut::new(), memory, trailers: None, is_at_end: false })
+    pub(super) fn body(inner: Body, conversion: Conversion, args: Args, memory: RequestMemory) -> Body {
+        Body::new(Self { inner, conversion, args, line: BytesMut::new(), memory, trailers: None, is_at_end: false })
     }
 
     /// Adds a piece of the body, and returns the text of the lines that are complete.
     fn add(&mut self, piece: &[u8]) -> Result<String, Failure> {
         let mut out = String::new();
+        // The line need not be complete, and may be too long.
+        if let Some(why) = self.conversion.fails().filter(|_| !piece.is_empty()) {
+            return Err(Failure { text: out, error: Error::invalid(why) });
+        }
         let mut rest = piece;
         while let Some(end) = memchr(b'\n', rest) {
             let (head, tail) = rest.split_at(end + 1);
@@ -87,7 +91,7 @@ impl Lines {
         if value.get("Type").is_some_and(|kind| kind == "error") && value.get("Message").is_some() {
             return Ok(());
         }
-        (self.form)(&value, &self.args, out).map_err(Error::invalid)
+        self.conversion.write(&value, &self.args, out).map_err(Error::invalid)
     }
 
     /// Ends the body with an error, after the text before it.
