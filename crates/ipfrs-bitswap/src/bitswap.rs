@@ -2,10 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures::StreamExt;
+use futures::future::ready;
+use futures::stream::FuturesUnordered;
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use libp2p::identity::Keypair;
 use libp2p::multiaddr::Protocol;
@@ -14,6 +18,7 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::address::{self, AddressFilter};
 use crate::config::BitswapConfig;
@@ -25,16 +30,10 @@ use crate::peer::Peer;
 use crate::pinger::Pinger;
 use crate::provider::{BlockProvider, NoBlocks};
 use crate::report::{Ledger, PeerInfo, Stat};
+use crate::steady::SteadyPeer;
 
-/// Time until the first attempt to connect again to a steady peer. It doubles with every failure.
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-/// Duration of a connection after which the time starts from the beginning. A peer that accepts and closes at once is
-/// not dialed all the time.
-const STABLE: Duration = Duration::from_secs(60);
 /// Time in which connections end that the operator closes.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest time between such attempts.
-const MAX_BACKOFF: Duration = Duration::from_secs(300);
 /// Maximum number of peers to which the node stays connected.
 const MAX_STEADY_PEERS: usize = 256;
 
@@ -60,21 +59,6 @@ struct Inner {
     peer_id: PeerId,
     task: Mutex<Option<JoinHandle<()>>>,
     steady: Mutex<BTreeMap<PeerId, SteadyPeer>>,
-}
-
-/// A peer to which the node stays connected.
-struct SteadyPeer {
-    addresses: Vec<Multiaddr>,
-    /// Reason why the last attempt to connect failed.
-    failure: Arc<Mutex<Option<String>>>,
-    /// Connects again whenever the connection is lost.
-    task: JoinHandle<()>,
-}
-
-impl Drop for SteadyPeer {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 impl fmt::Debug for Bitswap {
@@ -173,10 +157,7 @@ impl Bitswap {
         }
         for (id, addresses) in grouped {
             if id != self.peer_id() {
-                let failure = Arc::default();
-                let connecting = stay_connected(self.0.network.clone(), id, addresses.clone(), Arc::clone(&failure));
-                let task = tokio::spawn(connecting);
-                steady.insert(id, SteadyPeer { addresses, failure, task });
+                steady.insert(id, SteadyPeer::start(self.0.network.clone(), id, addresses));
             }
         }
         Ok(ids)
@@ -206,7 +187,23 @@ impl Bitswap {
     pub fn unconnected_peers(&self) -> Vec<(PeerId, Option<String>)> {
         let steady = self.0.steady.lock();
         let unconnected = steady.iter().filter(|(id, _)| self.context().peers.get(id).is_none());
-        unconnected.map(|(id, peer)| (*id, peer.failure.lock().clone())).collect()
+        unconnected.map(|(id, peer)| (*id, peer.attempts.failure())).collect()
+    }
+
+    /// Dials the [unconnected peers](Self::unconnected_peers) before their next attempts are due, unless that was done
+    /// after `since`, and at most once in a second. Returns whether one of them is connected, as soon as one is.
+    pub async fn redial(&self, since: Instant) -> bool {
+        let attempts: Vec<_> = {
+            let steady = self.0.steady.lock();
+            let unconnected = steady.iter().filter(|(id, _)| self.context().peers.get(id).is_none());
+            unconnected.map(|(id, peer)| (*id, Arc::clone(&peer.attempts))).collect()
+        };
+        let redials = attempts.into_iter().map(|(id, attempts)| async move {
+            attempts.tried_since(since).await;
+            self.context().peers.get(&id).is_some()
+        });
+        let connected = redials.collect::<FuturesUnordered<_>>().filter(|is_connected| ready(*is_connected));
+        pin!(connected).next().await.is_some()
     }
 
     fn context(&self) -> &Context {
@@ -365,42 +362,4 @@ fn info(peer: &Peer) -> Option<PeerInfo> {
         agent_version: identity.agent_version,
         protocols: identity.protocols,
     })
-}
-
-/// Stays connected to a peer until the shutdown. `failure` gets the reason of the last failed attempt.
-async fn stay_connected(
-    network: Network,
-    peer: PeerId,
-    addresses: Vec<Multiaddr>,
-    failure: Arc<Mutex<Option<String>>>,
-) {
-    let stop = network.context.stop.clone();
-    let connections = async {
-        let mut backoff = FIRST_BACKOFF;
-        loop {
-            match network.connect(peer, &addresses, Origin::Operator).await {
-                Ok(connected) => {
-                    tracing::info!(%peer, "connected to a peer to which this node stays connected");
-                    connected.protect();
-                    *failure.lock() = None;
-                    let since = Instant::now();
-                    connected.closed.cancelled().await;
-                    if since.elapsed() >= STABLE {
-                        backoff = FIRST_BACKOFF;
-                    }
-                }
-                Err(error) => {
-                    let seconds = backoff.as_secs();
-                    tracing::warn!(%peer, ?addresses, "no connection: {error}: next attempt in {seconds} s");
-                    *failure.lock() = Some(error.to_string());
-                }
-            }
-            tokio::time::sleep(backoff).await;
-            backoff = (backoff * 2).min(MAX_BACKOFF);
-        }
-    };
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = connections => {}
-    }
 }

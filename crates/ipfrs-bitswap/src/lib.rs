@@ -28,6 +28,7 @@ mod provider;
 mod reader;
 mod report;
 mod server;
+mod steady;
 mod verify;
 mod wire;
 

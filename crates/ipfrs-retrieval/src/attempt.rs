@@ -1,6 +1,7 @@
 //! Report of a retrieval: which sources were tried, and the outcome of each attempt.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -211,12 +212,37 @@ impl Trace {
     }
 }
 
+/// Returns at most [`MAX_ATTEMPTS`] of the attempts, in their order: some of each kind of source, failures before other
+/// outcomes, and later ones before earlier ones.
+pub(crate) fn most_useful(attempts: Vec<Attempt>) -> Vec<Attempt> {
+    const OF_EACH_KIND: usize = MAX_ATTEMPTS / SourceKind::ALL.len();
+    if attempts.len() <= MAX_ATTEMPTS {
+        return attempts;
+    }
+    let use_of = |attempt: &Attempt| match attempt.outcome {
+        Outcome::Invalid | Outcome::Unusable | Outcome::Failed | Outcome::Busy | Outcome::Slow => 0,
+        Outcome::Delivered | Outcome::Absent => 1,
+        Outcome::Cancelled => 2,
+    };
+    let mut ranked: Vec<_> = attempts.iter().enumerate().collect();
+    ranked.sort_by_key(|(_, attempt)| (use_of(attempt), Reverse(attempt.start)));
+    let mut counts: HashMap<SourceKind, usize> = HashMap::new();
+    let (first, others): (Vec<_>, Vec<_>) = ranked.into_iter().partition(|(_, attempt)| {
+        let count = counts.entry(attempt.source).or_default();
+        *count += 1;
+        *count <= OF_EACH_KIND
+    });
+    let mut kept: Vec<_> = first.into_iter().chain(others).take(MAX_ATTEMPTS).map(|(at, _)| at).collect();
+    kept.sort_unstable();
+    kept.into_iter().map(|at| attempts[at].clone()).collect()
+}
+
 /// The cause of errors about a block that no source delivered: the attempts.
 #[derive(Debug, Clone)]
 pub struct Unretrieved {
     /// The missing block.
     pub cid: Cid,
-    /// The attempts that have ended since the request began.
+    /// The attempts that have ended since the request began, as many as a report may have.
     pub attempts: Arc<[Attempt]>,
     /// Number of attempts at HTTP sources and routers that have not ended.
     pub under_way: usize,
@@ -320,6 +346,28 @@ mod tests {
         let attempts = trace.attempts();
         assert_eq!((attempts.len(), attempts[0].start), (MAX_ATTEMPTS, Duration::from_millis(50)));
         assert_eq!(trace.totals(), Totals { attempts: number, failures: number, blocks: 0, bytes: number });
+    }
+
+    #[test]
+    fn report_has_a_limit_and_keeps_some_attempts_of_each_kind() {
+        let made = |source, outcome, count: u64| {
+            (0..count).map(move |start| attempt(source, outcome, Duration::from_millis(start)))
+        };
+        let few: Vec<_> = made(SourceKind::Gateway, Outcome::Absent, MAX_ATTEMPTS as u64).collect();
+        assert_eq!(most_useful(few.clone()), few);
+        let gateways =
+            made(SourceKind::Gateway, Outcome::Absent, 150).chain(made(SourceKind::Router, Outcome::Slow, 1));
+        let peers = made(SourceKind::Peer, Outcome::Cancelled, 100).chain(made(SourceKind::Peer, Outcome::Failed, 180));
+        let kept = most_useful(gateways.chain(peers).collect());
+        assert_eq!(kept.len(), MAX_ATTEMPTS);
+        let of = |source, outcome| -> Vec<_> {
+            let matching = kept.iter().filter(|attempt| (attempt.source, attempt.outcome) == (source, outcome));
+            matching.map(|attempt| attempt.start.as_millis()).collect()
+        };
+        assert_eq!(of(SourceKind::Gateway, Outcome::Absent), (100..150).collect::<Vec<_>>());
+        assert_eq!(of(SourceKind::Router, Outcome::Slow), [0]);
+        assert_eq!(of(SourceKind::Peer, Outcome::Failed), (31..180).collect::<Vec<_>>());
+        assert!(of(SourceKind::Peer, Outcome::Cancelled).is_empty());
     }
 
     #[test]

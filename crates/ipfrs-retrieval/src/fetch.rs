@@ -81,7 +81,7 @@ async fn run(session: Arc<Session>, needed: Needed, began: Instant) -> Fetched {
             stalled.notified().await;
             _ = timeout(HEAD_START, failed.notified()).await;
         }
-        from_peers(&session, peers, &cid).await
+        from_peers(&session, peers, &cid, since).await
     };
     let fetched = either(from_servers, from_peers);
     let arrived = {
@@ -118,9 +118,11 @@ async fn either(first: impl Future<Output = bool>, second: impl Future<Output = 
     }
 }
 
-/// Fetches a block from peers and delivers it. Returns whether a peer had the block.
-async fn from_peers(session: &Arc<Session>, peers: &PeerSession, cid: &Cid) -> bool {
+/// Fetches a block from peers and delivers it, for a request that began at `since`. Returns whether a peer had the
+/// block.
+async fn from_peers(session: &Arc<Session>, peers: &PeerSession, cid: &Cid, since: Instant) -> bool {
     let mut progress = session.candidates.progress();
+    let mut may_reconnect = true;
     loop {
         let search = *progress.borrow_and_update();
         let mut get = pin!(peers.get(cid));
@@ -136,7 +138,9 @@ async fn from_peers(session: &Arc<Session>, peers: &PeerSession, cid: &Cid) -> b
             return true;
         }
         session.search();
-        if matches!(search, Search::Done(_)) || progress.changed().await.is_err() {
+        let is_last = matches!(search, Search::Done(_)) || progress.changed().await.is_err();
+        // A chosen peer may be back before its next connection is due.
+        if is_last && !(std::mem::take(&mut may_reconnect) && peers.reconnect(since).await) {
             return false;
         }
     }

@@ -68,6 +68,11 @@ impl PeerSession {
         match *self {}
     }
 
+    #[expect(clippy::unused_async, reason = "the same signature as with the feature")]
+    pub(crate) async fn reconnect(&self, _since: Instant) -> bool {
+        match *self {}
+    }
+
     pub(crate) fn have_delivered(&self) -> bool {
         match *self {}
     }

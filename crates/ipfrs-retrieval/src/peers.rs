@@ -1,6 +1,6 @@
 //! Blocks from peers, by Bitswap.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,6 +26,9 @@ const CHOSEN_ALONE: Duration = Duration::from_secs(2);
 /// Time between two looks for peers whose connections have ended.
 const RECONNECT: Duration = Duration::from_millis(500);
 
+/// Longest wait for a connection to a chosen peer that is not connected, when no other source is left.
+const REDIAL: Duration = Duration::from_secs(2);
+
 const NO_CONNECTION: &str = "no connection";
 
 /// The running Bitswap node.
@@ -39,10 +42,12 @@ impl Exchange {
         let requests = Arc::new(Requests { began, metrics, by_outcome: Mutex::default() });
         let trace = Arc::clone(&requests);
         let session = self.0.session(Some(Arc::new(move |attempt| trace.record(attempt))));
-        session.add_providers(without_addresses(self.0.chosen_peers()));
+        let chosen = self.0.chosen_peers();
+        session.add_providers(without_addresses(chosen.iter().copied()));
         PeerSession(Arc::new(Inner {
             bitswap: self.0.clone(),
             session,
+            chosen: Mutex::new(chosen.into_iter().collect()),
             requests,
             asks_others: AtomicBool::new(false),
             is_needed: AtomicBool::new(false),
@@ -62,6 +67,8 @@ pub(crate) struct PeerSession(Arc<Inner>);
 struct Inner {
     bitswap: Bitswap,
     session: Session,
+    /// The peers that the operator has chosen and that the session has used.
+    chosen: Mutex<HashSet<PeerId>>,
     requests: Arc<Requests>,
     /// Whether the session also asks peers that have connected to this node.
     asks_others: AtomicBool,
@@ -118,9 +125,27 @@ impl PeerSession {
             if error.kind() != ErrorKind::Unavailable || !self.have_delivered() {
                 return None;
             }
-            sleep(RECONNECT).await;
+            let redial = timeout(RECONNECT, bitswap.redial(Instant::now()));
+            _ = tokio::join!(sleep(RECONNECT), redial);
             session.add_providers(without_addresses(bitswap.chosen_peers()));
         }
+    }
+
+    /// Connects to the peers that the operator has chosen and that are not connected, unless that was tried after
+    /// `since`. Returns whether the session has another peer.
+    pub(crate) async fn reconnect(&self, since: Instant) -> bool {
+        let Inner { bitswap, session, chosen, .. } = &*self.0;
+        let has_redialed = timeout(REDIAL, bitswap.redial(since)).await.unwrap_or(false);
+        let peers = bitswap.chosen_peers();
+        let mut used = chosen.lock();
+        let count = used.len();
+        used.extend(&peers);
+        let has_others = used.len() > count;
+        drop(used);
+        if has_redialed || has_others {
+            session.add_providers(without_addresses(peers));
+        }
+        has_redialed || has_others
     }
 
     /// Adds the peers that have connected to this node, unless that was done before. Returns whether there are any.

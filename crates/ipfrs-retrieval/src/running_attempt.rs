@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ipfrs_core::without_credentials;
 use reqwest::Url;
 use tokio::time::Instant;
 
@@ -105,13 +106,14 @@ impl RunningAttempt {
             }
             if outcome == Outcome::Invalid {
                 let pause = source.paused_until().map_or(0, |until| until.duration_since(Instant::now()).as_secs() + 1);
-                tracing::warn!(source = %without_password(&self.url), request = %self.request, "the source is not used for {pause} s: {detail}");
+                let source = without_credentials(self.url.as_str(), "");
+                tracing::warn!(%source, request = %self.request, "the source is not used for {pause} s: {detail}");
             }
         }
         let attempt = Attempt {
             source: self.kind,
             address: self.url.origin().ascii_serialization(),
-            url: Some(without_password(&self.url)),
+            url: Some(without_credentials(self.url.as_str(), "")),
             request: std::mem::take(&mut self.request),
             outcome,
             detail,
@@ -125,14 +127,6 @@ impl RunningAttempt {
         self.retrieval.metrics.count(&attempt);
         self.trace.add(attempt);
     }
-}
-
-/// Returns a URL without user name and password.
-fn without_password(url: &Url) -> String {
-    let mut url = url.clone();
-    // Only URLs without a host have no place for them.
-    let _ = (url.set_username(""), url.set_password(None));
-    url.into()
 }
 
 impl Drop for RunningAttempt {

@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::address::http_url;
-use crate::attempt::{Attempt, FAILURE_AGE, Trace, Unretrieved};
+use crate::attempt::{Attempt, FAILURE_AGE, Trace, Unretrieved, most_useful};
 use crate::candidates::Candidates;
 use crate::car_stream::CarStream;
 use crate::config::base_url;
@@ -372,15 +372,15 @@ impl Session {
     }
 
     /// Returns the attempts that have ended, the sums of the requests to peers, and the peers that are not connected.
-    pub(crate) fn attempts(&self) -> Vec<Attempt> {
+    fn attempts(&self) -> Vec<Attempt> {
         let mut attempts = self.trace.attempts();
         attempts.extend(self.peers.get().iter().flat_map(|peers| [peers.attempts(), peers.unconnected()]).flatten());
         attempts
     }
 
-    /// Returns the attempts that concern a request which began at `since`.
+    /// Returns the attempts that concern a request which began at `since`, as many as a report may have.
     pub(crate) fn attempts_since(&self, since: Instant) -> Vec<Attempt> {
-        self.attempts().into_iter().filter(|attempt| self.trace.concerns(attempt, since)).collect()
+        most_useful(self.attempts().into_iter().filter(|attempt| self.trace.concerns(attempt, since)).collect())
     }
 
     /// Returns the error for a request that began at `since`. `timed_out` is as in [`FetchError`].

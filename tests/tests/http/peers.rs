@@ -5,6 +5,8 @@ use http::Method;
 use ipfrs_proto::block::v1::GetBlockRequest;
 use ipfrs_proto::block::v1::block_service_client::BlockServiceClient;
 use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 use crate::content::bytes;
 use crate::harness::{TestGateway, ndjson, rpc_failure};
@@ -59,9 +61,16 @@ async fn peers_are_added_to_and_removed_from_the_steady_ones() {
     assert_eq!(send(format!("swarm/peering/add?arg={address}")).await, success);
     let listed = gateway.rpc_json("swarm/peering/ls").await;
     assert_eq!(listed, json!({ "Peers": [{ "ID": id, "Addrs": [without_id] }] }));
-    origin.until_metric("ipfrs_bitswap_peers", |peers| peers == 1).await;
+    // Each side learns of the connection by itself, and of the addresses of the other one after that.
+    gateway.assert_metric("ipfrs_bitswap_peers", 1).await;
+    while gateway.rpc_json("swarm/addrs").await["Addrs"][id].as_array().is_none_or(Vec::is_empty) {
+        tokio::task::yield_now().await;
+    }
     let found = send(format!("routing/findpeer?arg={id}")).await;
     assert_eq!((&found[0]["Type"], &found[0]["Responses"][0]["ID"]), (&json!(2), &json!(id)));
+    let addresses = found[0]["Responses"][0]["Addrs"].as_array().unwrap().iter();
+    let text: String = addresses.map(|address| format!("{}\n", address.as_str().unwrap())).collect();
+    assert_eq!(gateway.rpc_bytes(&format!("routing/findpeer?arg={id}&encoding=text")).await, text);
     let pings = send(format!("ping?arg={id}&count=2")).await;
     let [first, pongs @ .., last] = &*pings else { panic!("{pings:?}") };
     assert_eq!(first["Text"], format!("PING {id}."));
@@ -170,7 +179,7 @@ async fn commands_about_peers_report_real_state() {
     assert_eq!(ended["Strings"], json!([format!("disconnect {id} success")]));
     let again = gateway.rpc_json(&format!("swarm/disconnect?arg={address}")).await;
     assert_eq!(again["Strings"], json!([format!("disconnect {id} failure: not connected")]));
-    assert_eq!(gateway.rpc_json("swarm/peers").await["Peers"], json!([]));
+    assert_eq!(gateway.rpc_json("swarm/peers").await, json!({ "Peers": null }));
     for (command, part) in [
         (format!("id?arg={id}"), "is not connected"),
         ("swarm/connect?arg=/ip4/127.0.0.1/tcp/1".to_owned(), "has no peer ID"),
@@ -187,10 +196,9 @@ async fn commands_about_peers_report_real_state() {
 async fn identity_of_peers_is_the_key_of_the_repo() {
     let gateway = listening(|_| {}).await;
     let id = gateway.rpc_json("id").await["ID"].clone();
-    let port: u64 = peer_address(&gateway).await.split('/').nth(4).unwrap().parse().unwrap();
     let other = TestGateway::start_on(gateway.stop().await, |config| {
         config.retrieval.bitswap.enabled = true;
-        config.retrieval.bitswap.listen = vec![format!("/ip4/127.0.0.1/tcp/{port}").parse().unwrap()];
+        config.retrieval.bitswap.listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
     })
     .await;
     assert_eq!(other.rpc_json("id").await["ID"], id);
@@ -268,6 +276,40 @@ async fn configured_peer_without_a_connection_is_a_failed_source() {
     assert!(report.contains("1 failed") && report.contains(id), "{report}");
     let failed = "ipfrs_retrieval_attempts_total{outcome=\"failed\",source=\"peer\"}";
     assert_eq!(gateway.metric(failed).await, 0, "there was no attempt");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configured_peer_that_is_back_is_asked_before_its_next_connection_is_due() {
+    let origin = listening(|_| {}).await;
+    let (cid, address) = (origin.add("", "only there").await, peer_address(&origin).await);
+    let parts: Vec<_> = address.split('/').collect();
+    let ["", "ip4", "127.0.0.1", "tcp", port, "p2p", id] = parts[..] else { panic!("{address}") };
+    let port: u16 = port.parse().unwrap();
+    // The peer is absent while this ends each connection.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let peer = format!("/ip4/127.0.0.1/tcp/{}/p2p/{id}", listener.local_addr().unwrap().port());
+    let is_back = watch::Sender::new(false);
+    let seen = is_back.subscribe();
+    let forwarding = tokio::spawn(async move {
+        loop {
+            let (mut from, _) = listener.accept().await.unwrap();
+            if *seen.borrow() {
+                let mut to = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                tokio::spawn(async move { tokio::io::copy_bidirectional(&mut from, &mut to).await });
+            }
+        }
+    });
+    let gateway = calling(|config| config.retrieval.bitswap.peers = vec![peer.parse().unwrap()]).await;
+    let path = format!("/ipfs/{cid}");
+    assert_eq!(gateway.get(&path).await.status(), 502);
+    is_back.send_replace(true);
+    let mut statuses = Vec::new();
+    // A request waits for the connection for two seconds only.
+    while statuses.last() != Some(&200) && statuses.len() < 3 {
+        statuses.push(gateway.get(&path).await.status().as_u16());
+    }
+    assert_eq!(statuses.last(), Some(&200), "{statuses:?}");
+    forwarding.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, Cid, codec};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
 use crate::content::bytes;
@@ -317,18 +318,22 @@ async fn requests_that_must_stay_offline_fetch_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn gateways_that_ask_each_other_respond_at_once() {
     let missing = raw(b"nobody has this").cid().to_string();
-    let first = TestGateway::start().await;
-    let port = first.port();
-    let repo = first.stop().await;
-    let second = retrieving(&[format!("http://127.0.0.1:{port}")]).await;
-    let first = TestGateway::start_on(repo, |config| {
-        config.server.port = port;
-        config.retrieval.gateways = vec![second.url("")];
-    })
-    .await;
+    // Each needs the address of the other one to start.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let second = retrieving(&[format!("http://{}", listener.local_addr().unwrap())]).await;
+    let first = retrieving(&[second.url("")]).await;
+    let address = first.address();
+    let forwarding = tokio::spawn(async move {
+        loop {
+            let (mut from, _) = listener.accept().await.unwrap();
+            let mut to = TcpStream::connect(address).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut from, &mut to).await });
+        }
+    });
     let path = format!("/ipfs/{missing}");
     let (one, two) = tokio::join!(first.get(&path), second.get(&path));
     assert_eq!((one.status(), two.status()), (504.try_into().unwrap(), 504.try_into().unwrap()));
+    forwarding.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

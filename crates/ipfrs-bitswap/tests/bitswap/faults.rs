@@ -108,7 +108,8 @@ async fn stall_does_not_lose_the_only_peer() {
     };
     futures::future::join(fetch_all(&session, &wanted), stall).await;
     let timeouts = attempts.outcomes(peer.id).iter().filter(|outcome| **outcome == Outcome::TimedOut).count();
-    assert_eq!(timeouts, wanted.len());
+    // More of them if this test is slower than the limit.
+    assert!(timeouts >= wanted.len(), "{timeouts}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

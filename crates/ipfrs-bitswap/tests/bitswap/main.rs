@@ -4,6 +4,7 @@
 
 mod faults;
 mod harness;
+mod inbound_streams;
 mod network;
 mod raw_peer;
 mod server;

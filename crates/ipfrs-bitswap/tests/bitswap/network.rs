@@ -164,10 +164,10 @@ async fn unused_connection_is_closed() {
 async fn private_network_needs_the_same_key() {
     let private = |byte| BitswapConfig {
         private_network_key: Some(PrivateNetworkKey::from([byte; 32])),
-        dial_timeout_seconds: 2,
         ..config(Transport::Tcp)
     };
-    let (one, two, other) = (node(private(1)).await, node(private(1)).await, node(private(2)).await);
+    let other = BitswapConfig { dial_timeout_seconds: 2, ..private(2) };
+    let (one, two, other) = (node(private(1)).await, node(private(1)).await, node(other).await);
     let public = node(BitswapConfig { dial_timeout_seconds: 2, ..config(Transport::Tcp) }).await;
     connect(&one, &two).await.unwrap();
     connect(&other, &two).await.unwrap_err();

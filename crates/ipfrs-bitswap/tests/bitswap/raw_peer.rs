@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use ipfrs_bitswap::{Multiaddr, PeerId};
 use ipfrs_core::{Block, Cid};
-use libp2p::swarm::SwarmEvent;
+use libp2p::swarm::{NetworkBehaviour, SwarmEvent};
 use libp2p::{Stream, StreamProtocol, SwarmBuilder, noise, tcp, yamux};
 use libp2p_stream::Control;
 use prost::Message as _;
@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::harness::Node;
+use crate::inbound_streams::InboundStreams;
 
 pub(crate) const CURRENT: &str = "/ipfs/bitswap/1.2.0";
 
@@ -91,6 +92,12 @@ impl Message {
     }
 }
 
+#[derive(NetworkBehaviour)]
+struct Streams {
+    outbound: libp2p_stream::Behaviour,
+    inbound: InboundStreams,
+}
+
 pub(crate) struct RawPeer {
     pub id: PeerId,
     pub address: Multiaddr,
@@ -118,11 +125,13 @@ impl RawPeer {
     /// Starts a peer. Without `reads`, it accepts streams and reads nothing from them.
     pub(crate) async fn start_with(protocol: &'static str, reads: bool) -> Self {
         let protocol = StreamProtocol::new(protocol);
+        let (accepted, mut incoming) = mpsc::unbounded_channel();
+        let inbound = InboundStreams { protocol: protocol.clone(), streams: accepted };
         let mut swarm = SwarmBuilder::with_new_identity()
             .with_tokio()
             .with_tcp(tcp::Config::default(), noise::Config::new, yamux::Config::default)
             .unwrap()
-            .with_behaviour(|_| libp2p_stream::Behaviour::new())
+            .with_behaviour(|_| Streams { outbound: libp2p_stream::Behaviour::new(), inbound })
             .unwrap()
             .with_swarm_config(|config| config.with_idle_connection_timeout(Duration::from_secs(600)))
             .build();
@@ -133,12 +142,11 @@ impl RawPeer {
             }
         };
         let id = *swarm.local_peer_id();
-        let control = swarm.behaviour().new_control();
-        let mut incoming = control.clone().accept(protocol.clone()).unwrap();
+        let control = swarm.behaviour().outbound.new_control();
         let (sender, messages) = mpsc::unbounded_channel();
         let streams = async move {
             let mut unread = Vec::new();
-            while let Some((_, stream)) = incoming.next().await {
+            while let Some(stream) = incoming.recv().await {
                 if reads {
                     tokio::spawn(read_all(stream, sender.clone()));
                 } else {
