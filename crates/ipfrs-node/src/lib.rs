@@ -116,7 +116,9 @@ pub use refusals::Limit;
 pub use remote_pins::{PinningService, RemotePinFilter};
 #[cfg(feature = "retrieval")]
 pub use retrieval::Retrieved;
-pub use retrieval::{Expected, RequestContext, current_client, expecting, with_client, with_context};
+pub use retrieval::{
+    Expected, RequestContext, current_client, current_context, expecting, with_client, with_context, within_context,
+};
 pub use snapshots::Snapshot;
 pub use tensors::{NewTensor, TensorConfig, TensorContent, TensorFile, TensorOperation, TensorPart, TensorRequest};
 pub use to_the_end::to_the_end;

@@ -11,8 +11,8 @@ use futures::StreamExt;
 use ipfrs_core::ErrorKind;
 use ipfrs_core::turns::Turns;
 use ipfrs_core::{Error, Result, cores};
-#[cfg(feature = "bitswap")]
-use ipfrs_retrieval::Exchange;
+#[cfg(feature = "retrieval")]
+use ipfrs_retrieval::{Exchange, Retriever};
 use ipfrs_store::{BlockStore, Engine, Filestore, MemoryStore, PackOptions, PackStore, Pins, RepoLock, StoreConfig};
 use ipfrs_stream::{Bandwidth, NodeCache};
 use prometheus::Registry;
@@ -34,6 +34,8 @@ use crate::mutable_files::{MutableFiles, RootFile, SavedRoot, TreeSettings};
 use crate::names::Names;
 use crate::names::dnslink::Dnslink;
 use crate::node::{Inner, WORK_KIB};
+#[cfg(feature = "bitswap")]
+use crate::node_store::OnStored;
 use crate::node_store::{NodeStore, RetrievalTimeout};
 use crate::operations::Operations;
 #[cfg(feature = "bitswap")]
@@ -121,7 +123,9 @@ impl NodeBuilder {
 
     /// Sets a custom engine in place of the configuration of the store. It must satisfy the contracts of
     /// [`BlockStore`], which `ipfrs_store::testing` tests. The repo holds everything except the blocks: pins, the key,
-    /// unfinished uploads.
+    /// unfinished uploads. A `PackStore` over the directory of the repo must be open for writing, because its lock is
+    /// then that of the repo. One that is open read-only, as the engine or beside it, makes [`open`](Self::open) fail
+    /// with [`ErrorKind::Conflict`]; it can be the engine of a node with another directory.
     #[must_use]
     pub fn engine(self, engine: Arc<dyn BlockStore>) -> Self {
         Self { engine: Some(engine), ..self }
@@ -294,6 +298,85 @@ struct Opened {
     read_only: bool,
 }
 
+/// Components that the stores and the retriever use, too.
+struct Shared {
+    config: NodeConfig,
+    metrics: Arc<Metrics>,
+    denylists: Option<Denylists>,
+    protection: Protection,
+    events: Events,
+}
+
+/// The stores of a node, over its engine.
+struct Stores {
+    store: Arc<dyn BlockStore>,
+    served: Arc<dyn BlockStore>,
+    references: Option<References>,
+    fetched: Option<Arc<Fetched>>,
+    eviction: Option<Arc<Eviction>>,
+    #[cfg(feature = "bitswap")]
+    stored: OnStored,
+}
+
+impl Stores {
+    fn new(
+        engine: Arc<dyn BlockStore>,
+        filestore: Option<Filestore>,
+        fetched: Option<(Fetched, FetchedHeads)>,
+        shared: &Shared,
+    ) -> Self {
+        let Shared { config, metrics, denylists, protection, events } = shared;
+        let read_timeout = RetrievalTimeout::new(config.reads.timeout, &metrics.refusals);
+        let (fetched, heads) = fetched.map(|(fetched, heads)| (Arc::new(fetched), heads)).unzip();
+        let (has_references, known) = (filestore.is_some(), fetched.clone());
+        let (metered, protection) = (Arc::clone(metrics), protection.clone());
+        let store =
+            NodeStore::new(engine, has_references, read_timeout, metered, protection.clone(), events.clone(), known);
+        #[cfg(feature = "bitswap")]
+        let stored = store.on_stored();
+        let store = Arc::new(store);
+        #[cfg(feature = "retrieval")]
+        let timeout = Duration::from_secs(config.retrieval.timeout_seconds);
+        #[cfg(not(feature = "retrieval"))]
+        let timeout = Duration::MAX;
+        let evicted = fetched.clone().zip(heads);
+        let eviction =
+            evicted.map(|(fetched, heads)| Eviction::start(fetched, Arc::clone(&store), protection, heads, timeout));
+        let references = filestore.map(|filestore| References { filestore, store: Arc::clone(&store) });
+        let store: Arc<dyn BlockStore> = store;
+        let served: Arc<dyn BlockStore> = match denylists {
+            Some(denylists) => Arc::new(Guarded::new(Arc::clone(&store), denylists.clone())),
+            None => Arc::clone(&store),
+        };
+        Self {
+            store,
+            served,
+            references,
+            fetched,
+            eviction,
+            #[cfg(feature = "bitswap")]
+            stored,
+        }
+    }
+
+    /// Creates the retriever of missing blocks. Returns `None` without sources.
+    #[cfg(feature = "retrieval")]
+    fn retriever(
+        &self,
+        shared: &Shared,
+        identity: &Identity,
+        peers: Option<Exchange>,
+        registry: &Registry,
+    ) -> Result<Option<Retriever>> {
+        let Shared { config, denylists, events, .. } = shared;
+        if !config.retrieval.has_sources() {
+            return Ok(None);
+        }
+        let (store, eviction) = (Arc::clone(&self.store), self.eviction.clone());
+        retriever(config, store, eviction, denylists.clone(), identity, peers, events.clone(), registry).map(Some)
+    }
+}
+
 impl Opened {
     async fn into_node(
         self,
@@ -302,84 +385,27 @@ impl Opened {
         denylists: Option<Denylists>,
         registry: Registry,
     ) -> Result<Node> {
-        let Self {
-            repo_lock,
-            engine,
-            pack,
-            filestore,
-            pins,
-            #[cfg(feature = "pinning")]
-            pin_requests,
-            root_file,
-            saved_roots,
-            fetched,
-            repo,
-            identity,
-            verify_on_read,
-            read_only,
-        } = self;
-        if pins.are_lost().await? {
-            tracing::warn!(
-                repo = %repo.display(),
-                "the store already had blocks when pins.redb was created, so older pins may be missing: restore pins.redb \
-                 from a backup, or pin what must be kept; until then, gc runs only with `repo gc --force`"
-            );
-        }
-        let read_timeout = RetrievalTimeout::new(config.reads.timeout, &metrics.refusals);
-        let protection = Protection::default();
+        self.warn_if_pins_are_lost().await?;
+        let Self { engine, repo, identity, verify_on_read, read_only, .. } = self;
+        let (protection, events) = (Protection::default(), Events::default());
+        let shared = Shared { config, metrics, denylists, protection, events };
+        let settings = TreeSettings::new(&shared.config.import, &shared.config.mutable_files)?;
+        let mutable_files = MutableFiles::open(self.root_file, &self.saved_roots, &engine, settings).await?;
         let mappings = engine.mappings();
-        let mutable_files = MutableFiles::open(
-            root_file,
-            &saved_roots,
-            &engine,
-            TreeSettings::new(&config.import, &config.mutable_files)?,
-        )
-        .await?;
-        let events = Events::default();
-        let (fetched, heads) = fetched.map(|(fetched, heads)| (Arc::new(fetched), heads)).unzip();
-        let (metered, known) = (metrics.clone(), fetched.clone());
-        let store = NodeStore::new(
-            engine,
-            filestore.is_some(),
-            read_timeout,
-            metered,
-            protection.clone(),
-            events.clone(),
-            known,
-        );
+        let stores = Stores::new(engine, self.filestore, self.fetched, &shared);
         #[cfg(feature = "bitswap")]
-        let stored = store.on_stored();
-        let store = Arc::new(store);
-        #[cfg(feature = "retrieval")]
-        let timeout = Duration::from_secs(config.retrieval.timeout_seconds);
-        #[cfg(not(feature = "retrieval"))]
-        let timeout = Duration::MAX;
-        let eviction = fetched
-            .clone()
-            .zip(heads)
-            .map(|(fetched, heads)| Eviction::start(fetched, Arc::clone(&store), protection.clone(), heads, timeout));
-        let references = filestore.map(|filestore| References { filestore, store: Arc::clone(&store) });
-        let store: Arc<dyn BlockStore> = store;
-        let served: Arc<dyn BlockStore> = match &denylists {
-            Some(denylists) => Arc::new(Guarded::new(store.clone(), denylists.clone())),
-            None => store.clone(),
-        };
+        let exchange =
+            exchange(&shared.config.retrieval, &stores.served, &identity, &stores.stored, read_only, &registry).await?;
         #[cfg(feature = "bitswap")]
-        let exchange = exchange(&config.retrieval, &served, &identity, &stored, read_only, &registry).await?;
+        let peers = exchange.clone().map(Exchange);
+        #[cfg(all(feature = "retrieval", not(feature = "bitswap")))]
+        let peers = None;
         #[cfg(feature = "retrieval")]
-        let retriever = match config.retrieval.has_sources() && !read_only {
-            true => {
-                #[cfg(feature = "bitswap")]
-                let peers = exchange.clone().map(Exchange);
-                #[cfg(not(feature = "bitswap"))]
-                let peers = None;
-                let (store, eviction, denylists) = (store.clone(), eviction.clone(), denylists.clone());
-                Some(retriever(&config, store, eviction, denylists, &identity, peers, events.clone(), &registry)?)
-            }
-            false => None,
-        };
+        let retriever = if read_only { None } else { stores.retriever(&shared, &identity, peers, &registry)? };
         #[cfg(not(feature = "retrieval"))]
         drop(registry);
+        let Shared { config, metrics, denylists, protection, events } = shared;
+        let Stores { store, served, references, fetched, eviction, .. } = stores;
         let keeps = config.cache.enabled && !verify_on_read;
         let catalogues = || Catalogues::new(served.clone(), &config.cache, metrics.cache_meter("tensor"));
         let nodes = || Arc::new(NodeCache::new(served.clone(), config.cache.max_bytes));
@@ -395,14 +421,14 @@ impl Opened {
             retriever,
             #[cfg(feature = "bitswap")]
             exchange,
-            pack,
+            pack: self.pack,
             references,
             sums: Turns::new(cores, cores),
             #[cfg(feature = "keys")]
             making_keys: Turns::new(cores, 1),
             verify_on_read,
             read_only,
-            pins,
+            pins: self.pins,
             mutable_files,
             ingestion: Ingestion::new(&repo, &config.ingest),
             fetched,
@@ -413,7 +439,7 @@ impl Opened {
             #[cfg(feature = "pinning")]
             pinning_services: PinningServices::new(&repo),
             #[cfg(feature = "pinning")]
-            pin_requests,
+            pin_requests: self.pin_requests,
             names: Names::new(&repo, &config.ipns, config.cache.enabled),
             #[cfg(feature = "dns")]
             dnslink: Dnslink::new(&config.dnslink, &config.dns, metrics.dnslink.clone())?,
@@ -433,9 +459,20 @@ impl Opened {
             uploads: Uploads::new(&repo),
             readiness: Readiness::default(),
             repo,
-            repo_lock: repo_lock.into(),
+            repo_lock: self.repo_lock.into(),
         };
         Ok(Node { inner: Arc::new(inner) })
+    }
+
+    async fn warn_if_pins_are_lost(&self) -> Result<()> {
+        if self.pins.are_lost().await? {
+            tracing::warn!(
+                repo = %self.repo.display(),
+                "the store already had blocks when pins.redb was created, so older pins may be missing: restore pins.redb \
+                 from a backup, or pin what must be kept; until then, gc runs only with `repo gc --force`"
+            );
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::{Error, Result};
 use zeroize::Zeroizing;
 
 /// Maximum size of a file. Key files are far smaller; 10,000 API keys with their names take less.
@@ -29,8 +29,8 @@ pub enum Exposed {
 /// Reads a file with a secret. Returns `None` if it does not exist. Blocks on the disk.
 ///
 /// # Errors
-/// [`ErrorKind::Forbidden`] if other users can access it and `exposed` is [`Exposed::Refuse`]; otherwise the error of
-/// the file system.
+/// [`ErrorKind::Internal`](ipfrs_core::ErrorKind::Internal) if other users can access it and `exposed` is
+/// [`Exposed::Refuse`], because no right of a caller would change that; otherwise the error of the file system.
 pub fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroizing<Vec<u8>>>> {
     let cannot = |e| Error::io(format_args!("cannot read {}", path.display()), e);
     let file = match File::open(path) {
@@ -46,7 +46,7 @@ pub fn read_private(path: &Path, exposed: Exposed) -> Result<Option<Zeroizing<Ve
             // Clients receive this message, so it must not reveal the location of the repo.
             let name = path.file_name().unwrap_or_default().display();
             let what = format!("{name} in the repo is a secret that other users can access (mode {mode:04o})");
-            return Err(Error::new(ErrorKind::Forbidden, format!("{what}, and is not used: run chmod 600 on it")));
+            return Err(Error::internal(format!("{what}, and is not used: run chmod 600 on it")));
         }
         tracing::warn!(%file, mode = format!("{mode:04o}"), "other users can access a private key: run chmod 600");
     }

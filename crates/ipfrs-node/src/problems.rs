@@ -21,8 +21,8 @@ fn first_of(mut problems: Vec<String>, what: &str) -> Vec<String> {
 
 impl Node {
     /// Returns the problems of the repo, with their remedies: lost pins, a lost root of the mutable files, lost blocks,
-    /// a lost identity (if the repo is read-only), damaged keys and pin requests, and damaged journals of objects. The
-    /// node works nevertheless.
+    /// a lost identity (if the repo is read-only), keys and pinning services that cannot be used, damaged pin requests,
+    /// and damaged journals of objects. The node works nevertheless.
     ///
     /// # Errors
     /// If the pins, the losses, the keys or the list of journals cannot be read.
@@ -38,7 +38,9 @@ impl Node {
         problems.extend(self.lost_blocks().await?);
         problems.extend(self.damaged_journals().await?);
         #[cfg(feature = "keys")]
-        problems.extend(first_of(self.damaged_keys().await?, "damaged keys"));
+        problems.extend(first_of(self.unusable_keys().await?, "keys that cannot be used"));
+        #[cfg(feature = "pinning")]
+        problems.extend(self.pinning_services().await.err().map(|error| error.public_message().into_owned()));
         #[cfg(feature = "pinning")]
         problems.extend(first_of(self.damaged_pin_requests().await?, "damaged pin requests"));
         Ok(problems)

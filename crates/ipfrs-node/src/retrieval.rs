@@ -65,8 +65,9 @@ impl Expected {
     }
 }
 
-/// Runs `work` with a context. It applies to the methods of [`Node`] that `work` calls, and to the streams that they
-/// return, but not to tasks that `work` spawns.
+/// Runs `work` with a context. It applies to the methods of [`Node`] that `work` calls, but not to tasks that `work`
+/// spawns. Of the streams that they return, those of several roots choose their sources while they are read, so a
+/// context that forbids retrieval must apply then, too ([`within_context`]).
 pub async fn with_context<T>(mut context: RequestContext, work: impl Future<Output = T>) -> T {
     context.began.get_or_insert_with(Instant::now);
     CONTEXT.scope(context, work).await
@@ -75,8 +76,19 @@ pub async fn with_context<T>(mut context: RequestContext, work: impl Future<Outp
 /// Runs `work`, which needs another part of the content than the response: [`Expected::Block`] for a reader that asks
 /// for its own part.
 pub async fn expecting<T>(expected: Expected, work: impl Future<Output = T>) -> T {
-    let context = CONTEXT.try_with(RequestContext::clone).unwrap_or_default();
-    with_context(RequestContext { expected, ..context }, work).await
+    with_context(RequestContext { expected, ..current_context() }, work).await
+}
+
+/// Returns the context of the current request, for a task that works for it.
+#[must_use]
+pub fn current_context() -> RequestContext {
+    CONTEXT.try_with(RequestContext::clone).unwrap_or_default()
+}
+
+/// Runs `work` with a context, as [`with_context`] does, but without waiting: a step of a stream that is read after
+/// the request was handled.
+pub fn within_context<T>(context: RequestContext, work: impl FnOnce() -> T) -> T {
+    CONTEXT.sync_scope(context, work)
 }
 
 /// Runs `work` for a client, which is `None` for requests that arrive over no network. Clients share what retrieval

@@ -3,6 +3,7 @@
 
 mod append;
 mod attributes;
+mod basic;
 mod cid_format;
 mod directory;
 mod file;

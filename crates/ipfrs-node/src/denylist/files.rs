@@ -147,8 +147,10 @@ impl Denylists {
     fn put_in_force(&self, watched: &[Watched]) {
         let named = |watched: &Watched| Some(Named { path: watched.path.clone(), list: watched.list.clone()? });
         let lists: Vec<_> = watched.iter().filter_map(named).collect();
-        lists.iter().for_each(|named| self.0.metrics.loaded(&named.path, named.list.count()));
+        let counts: Vec<_> = lists.iter().map(|named| (named.path.clone(), named.list.count())).collect();
         self.exchange(lists);
+        // Not before: the rules that a metric shows are in force.
+        counts.iter().for_each(|(path, rules)| self.0.metrics.loaded(path, *rules));
     }
 
     /// Watches the files until the denylists are closed or dropped.

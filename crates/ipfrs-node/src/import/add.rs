@@ -77,6 +77,8 @@ pub struct AddSession {
     to_files: Option<(Node, MutablePath)>,
     /// Whether a root was put at the path, which is not a directory.
     has_put_file: bool,
+    /// Why a root was not put at the path. The root is reported first.
+    failure: Option<Error>,
     /// Protects the written blocks from garbage collection until they are pinned.
     lease: Arc<RenewedLease>,
     _active: Active,
@@ -148,6 +150,7 @@ impl Node {
             pins: (!options.only_hash && !options.unpinned).then(|| (self.clone(), options.pin_name)),
             to_files: options.to_files.map(|path| (self.clone(), path)),
             has_put_file: false,
+            failure: None,
             lease,
             _active: active,
             _import_permit: import_permit,
@@ -327,8 +330,9 @@ impl AddSession {
     /// Returns the entries whose blocks, and pins if they have their own, have become durable since the last call.
     ///
     /// # Errors
-    /// If the roots cannot be pinned.
+    /// If the roots cannot be pinned, or the last root of the previous call could not be put into the mutable files.
     pub async fn acknowledged(&mut self) -> Result<Vec<Added>> {
+        self.failure.take().map_or(Ok(()), Err)?;
         let durable = self.importer.durable();
         let ready = self.waiting.iter().take_while(|(mark, _)| *mark <= durable).count();
         let ready = self.waiting.drain(..ready).map(|(_, added)| added);
@@ -340,10 +344,14 @@ impl AddSession {
         self.report(added).await
     }
 
-    /// Pins the roots among `added`, which the caller reports.
-    async fn report(&mut self, added: Vec<Added>) -> Result<Vec<Added>> {
+    /// Puts the roots among `added` into the mutable files, pins them, and returns what the caller reports.
+    async fn report(&mut self, mut added: Vec<Added>) -> Result<Vec<Added>> {
+        if let Err((root, error)) = self.put_roots(&added).await {
+            // As in Kubo, the content ID is reported before the error.
+            added.truncate(root + 1);
+            self.failure = Some(error);
+        }
         self.pin_roots(&added).await?;
-        self.put_roots(&added).await?;
         self.latest = added.last().map(|added| added.cid).or(self.latest);
         Ok(added)
     }
@@ -361,22 +369,23 @@ impl AddSession {
         if self.wrap { added.name.is_empty() } else { !added.name.as_bytes().contains(&b'/') }
     }
 
-    /// Puts the roots among `added` into the tree of mutable files, if the options say so.
-    async fn put_roots(&mut self, added: &[Added]) -> Result<()> {
+    /// Puts the roots among `added` into the tree of mutable files, if the options say so. An error has the position
+    /// of the root.
+    async fn put_roots(&mut self, added: &[Added]) -> Result<(), (usize, Error)> {
         let Some((node, path)) = self.to_files.clone() else { return Ok(()) };
-        let roots: Vec<_> = added.iter().filter(|added| self.is_root(added)).collect();
-        for root in roots {
+        let roots: Vec<_> = added.iter().enumerate().filter(|(_, added)| self.is_root(added)).collect();
+        for (at, root) in roots {
             if self.unnamed || root.name.is_empty() {
-                return Err(Error::invalid("to-files: cannot add unnamed files to MFS"));
+                return Err((at, Error::invalid("to-files: cannot add unnamed files to MFS")));
             }
             if self.has_put_file && !path.is_directory() {
                 let why = format!(
                     "to-files: MFS destination is a file: only one entry can be copied to {:?}",
                     path.to_string()
                 );
-                return Err(Error::invalid(why));
+                return Err((at, Error::invalid(why)));
             }
-            node.put_into_tree(&root.cid, &root.name, &path).await?;
+            node.put_into_tree(&root.cid, &root.name, &path).await.map_err(|error| (at, error))?;
             self.has_put_file = true;
         }
         Ok(())
@@ -401,12 +410,29 @@ impl AddSession {
     /// acknowledge them in between.
     ///
     /// # Errors
-    /// As [`Self::build_next`]; also if the roots cannot be pinned.
-    pub async fn finish(mut self) -> Result<Vec<Added>> {
+    /// As [`Self::build_next`]; also if the roots cannot be pinned, or put into the mutable files.
+    pub async fn finish(self) -> Result<Vec<Added>> {
+        let mut rest = Vec::new();
+        let report = |added: &Added| {
+            rest.push(added.clone());
+            Ok(())
+        };
+        let ended = self.finish_each(report).await;
+        ended.map(|()| rest)
+    }
+
+    /// Same as [`finish`](Self::finish), but calls `report` with each entry, also with those before an error of the
+    /// mutable files.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish), and that of `report`.
+    pub async fn finish_each(mut self, report: impl FnMut(&Added) -> Result<()> + Send) -> Result<()> {
         let rest = self.finish_rest().await;
+        let rest = rest.and_then(|rest| rest.iter().try_for_each(report));
+        let rest = rest.and_then(|()| self.failure.take().map_or(Ok(()), Err));
         match (&self.operation, &rest, self.latest) {
             (Some(operation), Err(e), _) => operation.fail(e),
-            (Some(operation), Ok(_), Some(root)) => {
+            (Some(operation), Ok(()), Some(root)) => {
                 operation.done(root, self.imported_bytes, self.blocks.load(Ordering::Relaxed));
             }
             _ => {}
@@ -418,7 +444,9 @@ impl AddSession {
         while self.build_next().await? {}
         self.importer.flush().await?;
         let mut rest = self.acknowledged().await?;
-        if let Some(last) = self.held.take() {
+        if self.failure.is_none()
+            && let Some(last) = self.held.take()
+        {
             rest.extend(self.report(vec![last]).await?);
         }
         Ok(rest)

@@ -1,12 +1,15 @@
 //! Files of named keys: `<repo>/keystore/`, in the format of Kubo.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ipfrs_core::{Base, Error, Result};
 use ipfrs_ipns::PrivateKey;
+use parking_lot::Mutex;
 
 use crate::private_file::{Exposed, read_private, remove_drafts, sync_parent, write_private};
 
@@ -17,15 +20,17 @@ const DIRECTORY: &str = "keystore";
 /// directory.
 const PREFIX: &str = "key_";
 
-/// The directory of named keys.
+/// The directory of named keys. Clones share what is known about it.
 #[derive(Debug, Clone)]
 pub(super) struct KeyFiles {
     dir: PathBuf,
+    /// Names of keys that could not be used when they were last read; `None` until all keys were checked.
+    unusable: Arc<Mutex<Option<BTreeSet<String>>>>,
 }
 
 impl KeyFiles {
     pub(super) fn new(repo: &Path) -> Self {
-        Self { dir: repo.join(DIRECTORY) }
+        Self { dir: repo.join(DIRECTORY), unusable: Arc::default() }
     }
 
     pub(super) fn remove_drafts(&self) {
@@ -60,8 +65,45 @@ impl KeyFiles {
         fs::exists(&path).map_err(|e| Error::io(format_args!("cannot find {}", path.display()), e))
     }
 
-    /// Returns the key of this name, if it exists.
+    /// Returns the key of this name, if it exists. Notes the name if the key cannot be used.
     pub(super) fn read(&self, name: &str) -> Result<Option<PrivateKey>> {
+        let read = self.try_read(name);
+        if read.is_err()
+            && let Some(unusable) = &mut *self.unusable.lock()
+        {
+            unusable.insert(name.to_owned());
+        }
+        read
+    }
+
+    /// Returns the errors of keys that cannot be used. The first call reads all keys, and later ones those that could
+    /// not be used when they were last read.
+    pub(super) fn errors(&self) -> Result<Vec<String>> {
+        let noted = self.unusable.lock().clone();
+        let is_first = noted.is_none();
+        let names = match noted {
+            Some(names) => names,
+            None => self.names()?.into_iter().collect(),
+        };
+        let (mut found, mut errors) = (BTreeSet::new(), Vec::new());
+        for name in &names {
+            if let Err(error) = self.try_read(name) {
+                // Clients receive this text.
+                errors.push(format!("the key {name:?}: {}", error.public_message()));
+                found.insert(name.clone());
+            }
+        }
+        let mut unusable = self.unusable.lock();
+        match &mut *unusable {
+            // Others may have been noted meanwhile.
+            Some(noted) if !is_first => noted.retain(|name| found.contains(name) || !names.contains(name)),
+            Some(noted) => noted.append(&mut found),
+            None => *unusable = Some(found),
+        }
+        Ok(errors)
+    }
+
+    fn try_read(&self, name: &str) -> Result<Option<PrivateKey>> {
         let path = self.path(name);
         let Some(bytes) = read_private(&path, Exposed::Refuse)? else { return Ok(None) };
         let unsound = |e: Error| {

@@ -1,6 +1,5 @@
 //! Keys that names are published with: the identity, which is called `self`, and the keys in `<repo>/keystore/`.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -36,18 +35,11 @@ pub(crate) struct Keystore {
     pub(super) changing: Arc<Mutex<()>>,
     /// Held while a name is published.
     pub(crate) publishing: Mutex<()>,
-    /// Names of keys that were damaged when they were last read; `None` until all keys were read.
-    pub(super) damaged: Arc<parking_lot::Mutex<Option<BTreeSet<String>>>>,
 }
 
 impl Keystore {
     pub(crate) fn new(repo: &Path) -> Self {
-        Self {
-            files: KeyFiles::new(repo),
-            changing: Arc::default(),
-            publishing: Mutex::default(),
-            damaged: Arc::default(),
-        }
+        Self { files: KeyFiles::new(repo), changing: Arc::default(), publishing: Mutex::default() }
     }
 
     /// Removes keys whose creation a crash ended. Blocks on the disk.
@@ -113,7 +105,7 @@ impl FromStr for KeyFormat {
 ///
 /// # Errors
 /// [`ErrorKind::NotFound`] if there is no such key, [`ErrorKind::InvalidInput`] for the identity, which is never
-/// exported, and [`ErrorKind::Forbidden`] if other users have access to the file.
+/// exported, and [`ErrorKind::Internal`] if other users have access to the file.
 pub fn export_key(repo: &Path, name: &str, format: KeyFormat) -> Result<Zeroizing<Vec<u8>>> {
     check_known_name("export", name)?;
     let key = KeyFiles::new(repo).read(name)?.ok_or_else(|| no_key(name))?;

@@ -1,7 +1,6 @@
 //! Management of keys, and signatures with them.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_ipns::{KeyType, Name, PrivateKey};
@@ -22,19 +21,14 @@ impl Node {
     /// If the directory cannot be read.
     pub async fn keys(&self) -> Result<Vec<NamedKey>> {
         let identity = NamedKey::new(SELF, self.identity().private_key());
-        let (files, damaged) = (self.inner.keystore.files.clone(), Arc::clone(&self.inner.keystore.damaged));
+        let files = self.inner.keystore.files.clone();
         off_workers(move || {
             let mut keys = vec![identity];
             for name in files.names()? {
                 match files.read(&name) {
                     Ok(Some(key)) => keys.push(NamedKey::new(&name, &key)),
                     Ok(None) => {}
-                    Err(error) => {
-                        tracing::warn!(name, %error, "a key cannot be read and is omitted");
-                        if let Some(damaged) = &mut *damaged.lock() {
-                            damaged.insert(name);
-                        }
-                    }
+                    Err(error) => tracing::warn!(name, %error, "a key cannot be read and is omitted"),
                 }
             }
             Ok(keys)
@@ -42,27 +36,13 @@ impl Node {
         .await
     }
 
-    /// Returns the errors of damaged keys. The first call reads all keys, and later ones those that were damaged.
+    /// Returns the errors of keys that cannot be used, because they are damaged or other users can access them.
     ///
     /// # Errors
     /// If the directory cannot be read.
-    pub(crate) async fn damaged_keys(&self) -> Result<Vec<String>> {
-        let (files, damaged) = (self.inner.keystore.files.clone(), Arc::clone(&self.inner.keystore.damaged));
-        off_workers(move || {
-            let mut damaged = damaged.lock();
-            let names = match damaged.take() {
-                Some(names) => names,
-                None => files.names()?.into_iter().collect(),
-            };
-            // A key that others can access is not damaged.
-            let error_of = |name: &String| files.read(name).err().filter(|error| error.kind() == ErrorKind::Corrupt);
-            let found: Vec<_> =
-                names.into_iter().filter_map(|name| error_of(&name).map(|error| (name, error))).collect();
-            let errors = found.iter().map(|(name, error)| format!("the key {name:?}: {error}")).collect();
-            *damaged = Some(found.into_iter().map(|(name, _)| name).collect());
-            Ok(errors)
-        })
-        .await
+    pub(crate) async fn unusable_keys(&self) -> Result<Vec<String>> {
+        let files = self.inner.keystore.files.clone();
+        off_workers(move || files.errors()).await
     }
 
     /// Generates a key and stores it durably. `bits` is the size of an RSA key; see [`PrivateKey::generate`].
@@ -166,7 +146,7 @@ impl Node {
         .await
     }
 
-    /// Removes keys. If one of them does not exist, none is removed. Records that the keys have published stay until
+    /// Removes keys. If one of them does not exist, or is named twice, none is removed. Records that the keys have published stay until
     /// they expire.
     ///
     /// # Errors
@@ -175,7 +155,11 @@ impl Node {
     pub async fn remove_keys(&self, names: &[String]) -> Result<Vec<NamedKey>> {
         names.iter().try_for_each(|name| check_known_name("remove", name))?;
         let mut seen = HashSet::new();
-        let names: Vec<_> = names.iter().filter(|name| seen.insert(*name)).cloned().collect();
+        // As if one was removed after the other.
+        if let Some(again) = names.iter().find(|name| !seen.insert(*name)) {
+            return Err(no_key(again));
+        }
+        let names = names.to_vec();
         self.change_keys(move |files| {
             let find =
                 |name: &String| files.read(name)?.map(|key| NamedKey::new(name, &key)).ok_or_else(|| no_key(name));
@@ -207,7 +191,11 @@ impl Node {
         let (named, public) = match self.private_key(key).await {
             Ok((named, key)) => (named, key.public().clone()),
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                let id = Name::parse(key.strip_prefix("/ipns/").unwrap_or(key)).map_err(|_| e)?;
+                let unknown = |_| {
+                    let why = format!("'{key:?}' is not a known key, an IPNS Name, or a valid PeerID");
+                    Error::not_found(why).with_source(e)
+                };
+                let id = Name::parse(key.strip_prefix("/ipns/").unwrap_or(key)).map_err(unknown)?;
                 let public = id.public_key().ok_or_else(|| {
                     Error::not_found(format!("{id} does not contain its public key: only its owner can verify with it"))
                 })?;

@@ -28,7 +28,7 @@ impl CachedNodes {
 
     /// Returns the node `name` for a change.
     pub(super) fn get_mut(&mut self, name: &LinkName) -> Option<&mut Cached> {
-        if self.is_alone() {
+        if self.merges_changes() {
             return self.all_mut().get_mut(name);
         }
         if !self.changed.contains_key(name) {
@@ -39,7 +39,7 @@ impl CachedNodes {
     }
 
     pub(super) fn insert(&mut self, name: LinkName, node: Cached) {
-        if self.is_alone() {
+        if self.merges_changes() {
             self.all_mut().insert(name, node);
         } else {
             self.changed.insert(name, Some(node));
@@ -47,7 +47,7 @@ impl CachedNodes {
     }
 
     pub(super) fn remove(&mut self, name: &LinkName) {
-        if self.is_alone() {
+        if self.merges_changes() {
             self.all_mut().remove(name);
         } else {
             self.changed.insert(name.clone(), None);
@@ -55,7 +55,7 @@ impl CachedNodes {
     }
 
     /// Whether changes are made in the map of all nodes: no clone has it, or there are so many that it is copied.
-    fn is_alone(&mut self) -> bool {
+    fn merges_changes(&mut self) -> bool {
         self.changed.len() >= MAX_CHANGED || Arc::get_mut(&mut self.shared).is_some()
     }
 

@@ -10,8 +10,10 @@ use super::directory::{Cached, CachedFile, Directory};
 use super::path::joined;
 use crate::LinkName;
 
-/// Number of cached nodes above which the cache is cleared.
+/// Maximum number of cached nodes. The cache is cleared before.
 const MAX_CACHED_NODES: usize = 16 * 1024;
+/// Number of cached nodes above which the cache is cleared when they are counted.
+const MANY_CACHED_NODES: usize = MAX_CACHED_NODES / 4 * 3;
 
 /// The tree. Clones share what is below the root. Changes of either copy the directories on their way, which still
 /// share their entries, unless one changes, and most of their cached nodes.
@@ -26,6 +28,8 @@ pub(super) struct Tree {
     unflushed: u64,
     /// Maximum of it; 0 for no limit.
     max_unflushed: u64,
+    /// Upper bound of the number of cached nodes: their last count, and the steps of all walks since.
+    cached_at_most: usize,
 }
 
 /// Node at a path.
@@ -48,7 +52,7 @@ impl Tree {
             root.set_format(format);
         }
         let flushed = root.commit(staging)?;
-        Ok(Self { root: Directory::new(root), flushed, version, unflushed: 0, max_unflushed })
+        Ok(Self { root: Directory::new(root), flushed, version, unflushed: 0, max_unflushed, cached_at_most: 0 })
     }
 
     /// Returns the root of the last flush and its number.
@@ -87,6 +91,8 @@ impl Tree {
     /// # Errors
     /// If it does not exist, or if there is a file above it.
     pub(super) async fn find<'a>(&'a mut self, staging: &Staging, names: &[LinkName]) -> Result<Target<'a>> {
+        // The caller may look up a node in the directory.
+        self.cached_at_most += names.len() + 1;
         let mut directory = &mut self.root;
         for (at, name) in names.iter().enumerate() {
             match directory.child(staging, name).await? {
@@ -142,6 +148,7 @@ impl Tree {
         format: CidFormat,
     ) -> Result<()> {
         self.check_directories(staging, names).await?;
+        self.cached_at_most += names.len();
         let sharding = self.root.edit.sharding();
         let mut directory = &mut self.root;
         for name in names {
@@ -158,6 +165,7 @@ impl Tree {
 
     /// Checks that [`Self::make_directories`] can succeed.
     pub(super) async fn check_directories(&mut self, staging: &Staging, names: &[LinkName]) -> Result<()> {
+        self.cached_at_most += names.len();
         let mut directory = &mut self.root;
         for (at, name) in names.iter().enumerate() {
             match directory.child(staging, name).await? {
@@ -199,10 +207,16 @@ impl Tree {
         Ok(link)
     }
 
-    /// Clears the cache if it is large.
+    /// Clears the cache if it is large. The nodes are counted only when there may be too many, because all other
+    /// operations wait meanwhile.
     pub(super) async fn limit_cache(&mut self, staging: &mut Staging) -> Result<()> {
-        if self.root.cached_nodes() > MAX_CACHED_NODES {
+        if self.cached_at_most <= MAX_CACHED_NODES {
+            return Ok(());
+        }
+        self.cached_at_most = self.root.cached_nodes();
+        if self.cached_at_most > MANY_CACHED_NODES {
             self.root.fold(staging, true).await?;
+            self.cached_at_most = 0;
         }
         Ok(())
     }

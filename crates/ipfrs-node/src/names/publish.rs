@@ -56,8 +56,8 @@ impl Node {
     /// is false; [`ErrorKind::Forbidden`] if the repo is read-only.
     pub async fn publish_name(&self, path: impl AsRef<[u8]>, options: &PublishOptions) -> Result<PublishedName> {
         self.check_writable()?;
-        let target = target(path.as_ref())?;
-        let value = LinkName::from(target.to_bytes());
+        let value = written(path.as_ref());
+        let target = Target::parse(value.as_bytes())?;
         let (lifetime, ttl) = self.times(options)?;
         let (_, key) = self.private_key(&options.key).await?;
         let name = Name::of(key.public());
@@ -102,15 +102,26 @@ impl Node {
     }
 }
 
-/// Parses a content path in any of its forms.
-fn target(path: &[u8]) -> Result<Target> {
+/// Returns a content path as a record has it. As in Kubo, the content ID or name stays as it is given, and so does a
+/// slash at the end.
+fn written(path: &[u8]) -> LinkName {
     let schemes = [("ipfs://", "/ipfs/"), ("ipns://", "/ipns/")];
     let uri = schemes.iter().find_map(|(scheme, root)| Some((root, path.strip_prefix(scheme.as_bytes())?)));
-    match uri {
-        Some((root, rest)) => Target::parse(&[root.as_bytes(), rest].concat()),
-        None if path.starts_with(b"/") => Target::parse(path),
-        None => Target::parse(&[b"/ipfs/", path].concat()),
+    let path = match uri {
+        Some((root, rest)) => [root.as_bytes(), rest].concat(),
+        None if path.starts_with(b"/") => path.to_vec(),
+        None => [b"/ipfs/", path].concat(),
+    };
+    let mut parts = Vec::new();
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
     }
+    let end: &[u8] = if path.ends_with(b"/") { b"/" } else { b"" };
+    [b"/", parts.join(&b'/').as_slice(), end].concat().into()
 }
 
 /// Returns the sequence number of the next record.

@@ -10,7 +10,7 @@ use ipfrs_store::Engine;
 use prometheus::{Encoder, Registry, TextEncoder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
 
 use crate::dns_server::{DnsServer, Reply};
 
@@ -416,7 +416,10 @@ async fn dns_queries_over_https_follow_rfc_8484() {
 
 #[tokio::test]
 async fn unreachable_https_resolver_is_named_in_error() {
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    // Without a listener, connections are refused, and no other test gets the port.
+    let unused = TcpSocket::new_v4().unwrap();
+    unused.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let nobody = unused.local_addr().unwrap();
     let url = format!("https://{nobody}/dns-query");
     let server = DnsServer::start([("_dnslink.site.org", Reply::link(TARGET, 60))]).await;
     let resolving = Resolving::with(json!({ "resolvers": url }), &[]).await;

@@ -55,15 +55,15 @@ async fn expired_records_are_evicted_except_for_own_keys() {
 }
 
 #[tokio::test]
-async fn remove_keys_ignores_duplicate_names() {
+async fn remove_keys_refuses_duplicate_names() {
     let repo = tempfile::tempdir().unwrap();
     let node = open(&repo, 1).await;
     for name in ["a", "b"] {
         node.generate_key(name, KeyType::Ed25519, None).await.unwrap();
     }
     let names = ["a", "b", "a"].map(str::to_owned);
-    let removed: Vec<_> = node.remove_keys(&names).await.unwrap().into_iter().map(|key| key.name).collect();
-    assert_eq!(removed, ["a", "b"]);
-    assert_eq!(node.keys().await.unwrap().len(), 1);
+    let refused = node.remove_keys(&names).await.unwrap_err();
+    assert_eq!((refused.kind(), refused.message()), (ErrorKind::NotFound, "no key named a was found"));
+    assert_eq!(node.keys().await.unwrap().len(), 3);
     node.close().await.unwrap();
 }

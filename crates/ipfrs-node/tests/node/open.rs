@@ -116,6 +116,26 @@ async fn repo_with_an_engine_is_open_once() {
 }
 
 #[tokio::test]
+async fn engine_that_is_open_read_only_does_not_lock_the_repo() {
+    let (repo, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let open = |read_only| PackStore::open(repo.path(), PackOptions { read_only, ..PackOptions::default() }).unwrap();
+    open(false).close().await.unwrap();
+    let reader = open(true);
+    let refused = Node::builder(repo.path()).engine(Arc::new(reader.clone())).open().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+    assert!(refused.message().contains("if that store is the engine, open it for writing"), "{refused}");
+    // As the message says: another directory, and a node that reads.
+    Node::builder(other.path()).engine(Arc::new(reader.clone())).open().await.unwrap().close().await.unwrap();
+    reader.close().await.unwrap();
+    let store = StoreConfig { read_only: true, ..StoreConfig::default() };
+    Node::open_default(repo.path()).await.unwrap().close().await.unwrap();
+    let reader = open(true);
+    Node::builder(repo.path()).store(store).open().await.unwrap().close().await.unwrap();
+    reader.close().await.unwrap();
+    Node::open_default(repo.path()).await.unwrap().close().await.unwrap();
+}
+
+#[tokio::test]
 async fn tree_is_added_listed_read_and_collected_in_one_line_each() {
     let (repo, tree) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let site = tree.path().join("site");

@@ -1,19 +1,18 @@
 //! A directory that is being changed.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
-use ipfrs_core::{Block, Cid, Error, Result, codec};
+use ipfrs_core::{Cid, Error, Result, codec};
 use prost::Message;
 
 use super::attributes::AttributeChange;
+use super::basic::Basic;
 use super::cid_format::CidFormat;
 use super::shard::Shard;
 use super::staging::{NewLink, Staging};
 use crate::dag_pb::{self, PbLink};
 use crate::data::{Attributes, Data, DataType};
 use crate::hamt::prefix;
-use crate::import::{DirectoryBytes, DirectorySize, Sharding, basic_data, check_name};
+use crate::import::{DirectoryBytes, DirectorySize, Sharding, check_name};
 use crate::link_name::LinkName;
 
 /// A directory that is being changed, in one block or sharded.
@@ -35,22 +34,33 @@ enum Form {
 }
 
 #[derive(Debug, Clone)]
-struct Basic {
-    format: CidFormat,
-    /// Entries, in the order of their names after the first change. Clones share them until then.
-    links: Arc<Vec<PbLink>>,
-    /// Encoded UnixFS data.
-    data: Bytes,
-    bytes: DirectoryBytes,
-}
-
-#[derive(Debug, Clone)]
 struct Sharded {
     root: Shard,
     /// Change of the length of names and binary content IDs, as boxo estimates it whatever size decides on sharding.
     growth: i64,
     /// Number of entries, as boxo counts it: in a loaded directory, those of the root shard.
     links: usize,
+    /// Entries that are certainly there. While they are too many for one block, no change visits the shards.
+    known: EntrySums,
+}
+
+/// Sums over some of the entries of a directory.
+#[derive(Debug, Clone, Copy, Default)]
+struct EntrySums {
+    links: usize,
+    bytes: DirectoryBytes,
+}
+
+impl EntrySums {
+    fn add(&mut self, link: &PbLink, sharding: &Sharding) {
+        self.links += 1;
+        self.bytes = self.bytes + sharding.link_bytes(link);
+    }
+
+    fn remove(&mut self, link: &PbLink, sharding: &Sharding) {
+        self.links = self.links.saturating_sub(1);
+        self.bytes = self.bytes - sharding.link_bytes(link);
+    }
 }
 
 impl DirectoryEdit {
@@ -83,14 +93,15 @@ impl DirectoryEdit {
         match data.data_type()? {
             DataType::Directory => {
                 let attributes = data.attributes();
-                let basic = Basic::new(CidFormat::of(cid)?, node.links, &attributes, &sharding);
-                let basic = Basic { data: node.data.unwrap_or_default(), ..basic };
+                let mut basic = Basic::new(CidFormat::of(cid)?, node.links, &attributes, &sharding);
+                basic.data = node.data.unwrap_or_default();
                 Ok(Self { form: Form::Basic(basic), attributes, sharding })
             }
             DataType::HamtShard => {
                 let (root, attributes) = Shard::decode(cid, block)?;
                 let links = root.used();
-                Ok(Self { form: Form::Sharded(Sharded { root, growth: 0, links }), attributes, sharding })
+                let sharded = Sharded { root, growth: 0, links, known: EntrySums::default() };
+                Ok(Self { form: Form::Sharded(sharded), attributes, sharding })
             }
             DataType::File | DataType::Raw | DataType::Symlink | DataType::Metadata => {
                 Err(Error::unsupported("merkledag node was not a directory or shard"))
@@ -150,7 +161,7 @@ impl DirectoryEdit {
         match &mut self.form {
             Form::Sharded(sharded) => {
                 if !sharded.fits_into_block(staging, name, Some(&link), &self.attributes, &self.sharding).await? {
-                    return sharded.swap(staging, name, Some(link)).await.map(drop);
+                    return sharded.swap(staging, name, Some(link), &self.sharding).await.map(drop);
                 }
                 let mut basic = sharded.to_basic(staging, &self.attributes, &self.sharding).await?;
                 basic.insert(link, &self.sharding);
@@ -166,11 +177,11 @@ impl DirectoryEdit {
                     return Ok(());
                 }
                 let root = Shard::new(self.sharding.fanout, basic.format);
-                let mut sharded = Sharded { root, growth: 0, links: basic.links.len() };
+                let mut sharded = Sharded { root, growth: 0, links: basic.links.len(), known: EntrySums::default() };
                 for link in basic.links.iter() {
-                    sharded.root.swap(staging, &link.name, Some(link.clone())).await?;
+                    sharded.put(staging, &link.name, Some(link.clone()), &self.sharding).await?;
                 }
-                sharded.swap(staging, name, Some(link)).await?;
+                sharded.swap(staging, name, Some(link), &self.sharding).await?;
                 self.form = Form::Sharded(sharded);
             }
         }
@@ -189,7 +200,7 @@ impl DirectoryEdit {
                     return Ok(false);
                 }
                 if !sharded.fits_into_block(staging, name, None, &self.attributes, &self.sharding).await? {
-                    return Ok(sharded.swap(staging, name, None).await?.is_some());
+                    return Ok(sharded.swap(staging, name, None, &self.sharding).await?.is_some());
                 }
                 let mut basic = sharded.to_basic(staging, &self.attributes, &self.sharding).await?;
                 let existed = basic.remove(name, &self.sharding);
@@ -243,60 +254,35 @@ impl DirectoryEdit {
     }
 }
 
-impl Basic {
-    fn new(format: CidFormat, links: Vec<PbLink>, attributes: &Attributes, sharding: &Sharding) -> Self {
-        let bytes = links.iter().map(|link| sharding.link_bytes(link)).sum();
-        let data = basic_data(attributes).encode_to_vec().into();
-        Self { format, links: Arc::new(links), data, bytes: sharding.empty_bytes(attributes) + bytes }
-    }
-
-    fn position(&self, name: &LinkName) -> Option<usize> {
-        self.links.iter().position(|link| link.name == *name)
-    }
-
-    fn insert(&mut self, link: PbLink, sharding: &Sharding) {
-        self.remove(&link.name, sharding);
-        self.bytes = self.bytes + sharding.link_bytes(&link);
-        let links = Arc::make_mut(&mut self.links);
-        if !links.is_sorted_by(|a, b| a.name <= b.name) {
-            links.sort_by(|a, b| a.name.cmp(&b.name));
-        }
-        let at = links.partition_point(|other| other.name <= link.name);
-        links.insert(at, link);
-    }
-
-    /// Removes all entries with a name. Another implementation may have written several.
-    fn remove(&mut self, name: &LinkName, sharding: &Sharding) -> bool {
-        let links = Arc::make_mut(&mut self.links);
-        let count = links.len();
-        let mut removed = DirectoryBytes::default();
-        links.retain(|link| {
-            let is_kept = link.name != *name;
-            if !is_kept {
-                removed = removed + sharding.link_bytes(link);
-            }
-            is_kept
-        });
-        self.bytes = self.bytes - removed;
-        if links.len() < count {
-            links.sort_by(|a, b| a.name.cmp(&b.name));
-        }
-        links.len() < count
-    }
-
-    fn block(&self) -> Result<Block> {
-        self.format.block(codec::DAG_PB, dag_pb::encode(&self.links, &self.data))
-    }
-}
-
 impl Sharded {
     /// Replaces or removes an entry and updates the estimates. boxo counts the prefix of an old link as part of its
     /// name.
-    async fn swap(&mut self, staging: &Staging, name: &LinkName, new: Option<PbLink>) -> Result<Option<PbLink>> {
+    async fn swap(
+        &mut self,
+        staging: &Staging,
+        name: &LinkName,
+        new: Option<PbLink>,
+        sharding: &Sharding,
+    ) -> Result<Option<PbLink>> {
         let (added, is_added) = (new.as_ref().map_or(0, name_and_cid_bytes), new.is_some());
-        let old = self.root.swap(staging, name, new).await?;
+        let old = self.put(staging, name, new, sharding).await?;
         self.growth += added - old.as_ref().map_or(0, |old| name_and_cid_bytes(&self.prefixed(old)));
         self.links = (self.links + usize::from(is_added)).saturating_sub(usize::from(old.is_some()));
+        Ok(old)
+    }
+
+    /// Replaces or removes an entry, and updates only what is known to be there.
+    async fn put(
+        &mut self,
+        staging: &Staging,
+        name: &LinkName,
+        new: Option<PbLink>,
+        sharding: &Sharding,
+    ) -> Result<Option<PbLink>> {
+        let added = new.clone();
+        let old = self.root.swap(staging, name, new).await?;
+        old.iter().for_each(|old| self.known.remove(old, sharding));
+        added.iter().for_each(|added| self.known.add(added, sharding));
         Ok(old)
     }
 
@@ -328,16 +314,42 @@ impl Sharded {
             DirectorySize::Links | DirectorySize::Block if !is_smaller => return Ok(false),
             _ => {}
         }
-        let (mut bytes, mut links) = (sharding.empty_bytes(attributes) + added_bytes, 0);
-        let mut is_over = |link: &PbLink| {
-            bytes = bytes + sharding.link_bytes(link);
-            links += 1;
-            sharding.is_over_size(bytes - removed_bytes) || sharding.is_over_links(links + added - removed)
+        let other_bytes = sharding.empty_bytes(attributes) + added_bytes;
+        let is_over = |entries: &EntrySums| {
+            sharding.is_over_size(other_bytes + entries.bytes - removed_bytes)
+                || sharding.is_over_links((entries.links + added).saturating_sub(removed))
         };
-        let fits = !self.root.visit(staging, &mut is_over, 0).await?;
+        // As in boxo, a directory without entries always fits.
+        if self.known.links == 0 || !is_over(&self.known) {
+            self.known = self.visited(staging, &is_over, sharding).await?;
+        }
         // The next change then counts no entries in vain.
-        self.links = self.links.max(links);
-        Ok(fits)
+        self.links = self.links.max(self.known.links);
+        Ok(self.known.links == 0 || !is_over(&self.known))
+    }
+
+    /// Returns the sums over all entries, or over so many that `is_over` returns true for half of them. It then stays
+    /// true for many changes, which do not visit the shards again.
+    async fn visited(
+        &self,
+        staging: &Staging,
+        is_over: impl Fn(&EntrySums) -> bool + Send + Sync,
+        sharding: &Sharding,
+    ) -> Result<EntrySums> {
+        let (mut seen, mut over_at) = (EntrySums::default(), None);
+        let mut is_enough = |link: &PbLink| {
+            seen.add(link, sharding);
+            if over_at.is_none() && is_over(&seen) {
+                over_at = Some(seen.links);
+            }
+            over_at.is_some_and(|over_at| seen.links >= 2 * over_at)
+        };
+        let visit = self.root.visit(staging, &mut is_enough, 0).await;
+        match visit {
+            // The shards that boxo would load could be read.
+            Err(_) if over_at.is_some() => Ok(seen),
+            visit => visit.map(|_| seen),
+        }
     }
 
     async fn to_basic(&self, staging: &Staging, attributes: &Attributes, sharding: &Sharding) -> Result<Basic> {
@@ -365,15 +377,59 @@ fn name_and_cid_bytes(link: &PbLink) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
 
-    #[test]
-    fn clone_shares_the_entries_until_one_changes() {
-        let (sharding, link) = (Sharding::default(), PbLink { cid: Cid::default(), name: "a".into(), tsize: 1 });
-        let basic = Basic::new(CidFormat::new(0, None).unwrap(), vec![link], &Attributes::default(), &sharding);
-        let mut changed = basic.clone();
-        assert!(Arc::ptr_eq(&basic.links, &changed.links));
-        assert!(changed.remove(&"a".into(), &sharding));
-        assert_eq!((basic.links.len(), changed.links.len()), (1, 0));
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::BlockSource;
+
+    struct NoBlocks;
+
+    #[async_trait]
+    impl BlockSource for NoBlocks {
+        async fn block(&self, cid: &Cid) -> Result<Bytes> {
+            Err(Error::no_block(cid, "there are no blocks"))
+        }
+    }
+
+    #[tokio::test]
+    async fn known_entries_do_not_change_when_a_directory_is_converted() {
+        // The sizes of about 30 entries: there are 15 and 45 in turns.
+        for (size, threshold_bytes, max_links) in [
+            (DirectorySize::Links, 175, None),
+            (DirectorySize::Block, 500, None),
+            (DirectorySize::Disabled, 0, Some(30)),
+            (DirectorySize::Links, 175, Some(25)),
+        ] {
+            let sharding = Sharding { size, threshold_bytes, max_links, fanout: 8 };
+            let mut staging = Staging::new(Arc::new(NoBlocks));
+            // The second one knows nothing before any change.
+            let mut edits = [(); 2].map(|()| DirectoryEdit::empty(CidFormat::V0, sharding));
+            let (mut random, mut conversions) = (1_u64, 0);
+            for step in 0..4_000 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let name = LinkName::from(((random >> 33) % 60).to_string().as_str());
+                // The directory grows and shrinks in turns.
+                let adds = (random >> 60) < if step / 250 % 2 == 0 { 12 } else { 4 };
+                let was_sharded = edits[0].is_sharded();
+                let mut links = Vec::new();
+                for edit in &mut edits {
+                    if adds {
+                        let entry = NewLink { cid: Cid::default(), tsize: random >> 40 };
+                        edit.insert(&staging, &name, entry).await.unwrap();
+                    } else {
+                        edit.remove(&staging, &name).await.unwrap();
+                    }
+                    links.push(edit.commit(&mut staging).unwrap());
+                }
+                conversions += usize::from(edits[0].is_sharded() != was_sharded);
+                assert_eq!(links[0], links[1], "{sharding:?}, step {step}");
+                if let Form::Sharded(sharded) = &mut edits[1].form {
+                    sharded.known = EntrySums::default();
+                }
+            }
+            assert!(conversions > 4, "{sharding:?}: {conversions}");
+        }
     }
 }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use ipfrs_core::{Block, Cid};
+use ipfrs_core::{Block, Cid, Result};
 use ipfrs_unixfs::{
-    Attributes, Chunker, CidFormat, DirectoryEdit, DirectorySize, Entry, EntryKind, FileEdit, ImportOptions, Importer,
-    Layout, LinkName, Mtime, NewLink, Overrides, Sharding, Staging,
+    Attributes, BlockSource, Chunker, CidFormat, DirectoryEdit, DirectorySize, Entry, EntryKind, FileEdit,
+    ImportOptions, Importer, Layout, LinkName, Mtime, NewLink, Overrides, Sharding, Staging,
 };
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
@@ -260,6 +262,69 @@ async fn directory_is_sharded_and_restored_at_the_threshold() {
         assert_eq!(directory.commit(&mut staging).unwrap(), imported(&entries).await, "without {n}");
     }
     assert!(!directory.is_sharded());
+}
+
+/// A source that counts its loads.
+#[derive(Default)]
+struct CountedLoads {
+    store: Memory,
+    loads: AtomicUsize,
+}
+
+#[async_trait]
+impl BlockSource for CountedLoads {
+    async fn block(&self, cid: &Cid) -> Result<Bytes> {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        self.store.block(cid).await
+    }
+}
+
+/// Makes a directory of `count` entries, loads it again, and replaces and then removes all of them. Returns the number
+/// of shards, and those that were loaded for either.
+async fn loads_of_changes(count: usize) -> (usize, [usize; 2]) {
+    let overrides = Overrides { sharding_threshold_bytes: Some(10_000), ..Overrides::default() };
+    let options = ImportOptions::new(None, overrides).unwrap();
+    let sharding = options.sharding();
+    let name = |n: usize| format!("{n:010}");
+    let mut staging = Staging::new(Arc::new(Memory::default()));
+    let mut directory = DirectoryEdit::empty(CidFormat::V0, sharding);
+    for n in 0..count {
+        directory.insert(&staging, &name(n).into(), link("old")).await.unwrap();
+    }
+    let root = directory.commit(&mut staging).unwrap();
+    let source = Arc::new(CountedLoads::default());
+    let stored = |staging: &mut Staging| {
+        let blocks = staging.take();
+        let shards = blocks.len();
+        blocks.into_iter().for_each(|block| source.store.insert(block));
+        shards
+    };
+    let shards = stored(&mut staging);
+    let mut staging = Staging::new(Arc::clone(&source) as _);
+    let mut directory = DirectoryEdit::load(&staging, &root.cid, sharding).await.unwrap();
+    let mut entries = BTreeMap::new();
+    for n in 0..count {
+        directory.insert(&staging, &name(n).into(), link("new")).await.unwrap();
+        entries.insert(name(n), link("new"));
+    }
+    assert_eq!(directory.commit(&mut staging).unwrap(), imported_with(options, &entries).await);
+    assert_eq!(stored(&mut staging), shards);
+    let replacing = source.loads.swap(0, Ordering::Relaxed);
+    for n in 0..count {
+        assert!(directory.remove(&staging, &name(n).into()).await.unwrap());
+    }
+    assert!(!directory.is_sharded());
+    (shards, [replacing, source.loads.load(Ordering::Relaxed)])
+}
+
+#[tokio::test]
+async fn changes_of_all_entries_load_each_shard_a_few_times() {
+    for count in [1_000, 10_000, 100_000] {
+        let (shards, [replacing, removing]) = loads_of_changes(count).await;
+        eprintln!("MEASURED {count}: {shards} {replacing} {removing}");
+        assert!(shards > 100, "{shards}");
+        assert!(replacing <= 2 * shards && removing <= 5 * shards, "{replacing} and {removing} of {shards}");
+    }
 }
 
 #[tokio::test]
