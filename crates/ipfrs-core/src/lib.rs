@@ -17,6 +17,7 @@ pub mod limits;
 pub mod multiformats;
 pub mod timestamp;
 pub mod turns;
+mod url_credentials;
 
 pub use block::{Block, check_block_size};
 pub use cid::{Cid, Multihash, as_v1};
@@ -26,3 +27,4 @@ pub use cores::cores;
 pub use error::{Error, ErrorKind, Result};
 pub use file_offset::FileOffset;
 pub use multibase::Base;
+pub use url_credentials::without_credentials;

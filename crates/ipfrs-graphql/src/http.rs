@@ -75,6 +75,7 @@ impl GraphQl {
             .route("/graphql", any(serve))
             .route("/graphql/ws", get(websocket::connect))
             .route("/graphql/schema.graphql", get(schema_text))
+            .method_not_allowed_fallback(only_get)
             .with_state(self.clone())
     }
 }
@@ -89,6 +90,12 @@ async fn schema_text(State(graphql): State<GraphQl>, request: Request) -> Respon
         return (StatusCode::NOT_FOUND, "the schema is not served (graphql.introspection = false)\n").into_response();
     }
     ([(CONTENT_TYPE, "text/plain; charset=utf-8")], crate::sdl()).into_response()
+}
+
+/// Refuses other methods on routes that have only GET.
+async fn only_get(request: Request) -> Response {
+    let error = with_code(request_error(&Error::invalid("use GET")), "method_not_allowed");
+    not_allowed("GET, HEAD", Media::accepted(request.headers()), error)
 }
 
 /// `/graphql`: an operation, or a WebSocket.
@@ -112,7 +119,7 @@ async fn serve(State(graphql): State<GraphQl>, request: Request) -> Response {
     if let Err(error) = caller.require_any() {
         return not_permitted(&asked, media, &error);
     }
-    let if_none_match = request.headers().get(http::header::IF_NONE_MATCH).cloned();
+    let if_none_match: Vec<_> = request.headers().get_all(http::header::IF_NONE_MATCH).iter().cloned().collect();
     let parsed = match is_get {
         true => request::of_query(request.uri()),
         false => request::of_body(executor, request).await,
@@ -148,7 +155,7 @@ async fn serve(State(graphql): State<GraphQl>, request: Request) -> Response {
     }
     let answer = executor.execute(operation).await;
     drop(memory);
-    response::whole(answer, media, is_get, if_none_match.as_ref()).await
+    response::whole(answer, media, is_get, &if_none_match).await
 }
 
 fn not_permitted(asked: &HeaderMap, media: Media, error: &Error) -> Response {

@@ -1,11 +1,12 @@
 //! `ipfrs.block.v1.BlockService`.
 
+mod pipeline;
 mod streams;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, Error, ErrorKind, codec, parse_cid};
-use ipfrs_middleware::Lifecycle;
+use ipfrs_middleware::{Lifecycle, MemoryPool};
 use ipfrs_node::{BlockFormat, Node, PutBlock, PutBlockOptions};
 use ipfrs_proto::block::v1::batch_get_blocks_response::Result as GotResult;
 use ipfrs_proto::block::v1::block_service_server::BlockService;
@@ -24,6 +25,7 @@ use crate::inbound::Inbound;
 #[derive(Debug, Clone)]
 pub(crate) struct Blocks {
     pub(crate) node: Node,
+    pub(crate) memory: MemoryPool,
     pub(crate) limits: Limits,
     pub(crate) lifecycle: Lifecycle,
 }
@@ -67,7 +69,7 @@ impl BlockService for Blocks {
         request: Request<Streaming<BatchPutBlocksRequest>>,
     ) -> Result<Response<BatchPutBlocksResponse>, Status> {
         let blocks = Inbound::new(request.into_inner(), self.limits.upload_idle);
-        Ok(Response::new(streams::put_all(&self.node, blocks).await?))
+        Ok(Response::new(streams::put_all(&self.node, self.memory.reservation(), blocks).await?))
     }
 
     type StreamBlocksStream = Answers<StreamBlocksResponse>;
@@ -76,7 +78,8 @@ impl BlockService for Blocks {
         &self,
         request: Request<Streaming<StreamBlocksRequest>>,
     ) -> Result<Response<Self::StreamBlocksStream>, Status> {
-        let responses = streams::responses(&self.node, &self.lifecycle, self.limits.upload_idle, request.into_inner());
+        let (memory, idle) = (self.memory.reservation(), self.limits.upload_idle);
+        let responses = streams::responses(&self.node, memory, &self.lifecycle, idle, request.into_inner());
         Ok(Response::new(responses.boxed()))
     }
 }

@@ -71,35 +71,41 @@ impl Calls {
         if method.takes_one { Body::new(OneMessage::new(sent)) } else { sent }
     }
 
-    /// Decides about a call. The HTTP front-end has already identified the caller of a call with gRPC-Web. `id` is the
-    /// request ID.
+    /// Decides about a call. The HTTP front-end has already identified the caller of a call with gRPC-Web.
     fn admit<'a, B>(
         &'a self,
         request: &http::Request<B>,
-        id: &'a HeaderValue,
-    ) -> impl Future<Output = Result<Caller, Error>> + Send + use<'a, B> {
+    ) -> impl Future<Output = Result<Caller, Denied>> + Send + use<'a, B> {
         // The request has a body, which tasks must not share.
-        let (headers, path) = (request.headers().clone(), request.uri().path().to_owned());
-        let client = request.extensions().get::<Client>().copied().unwrap_or_default();
+        let headers = request.headers().clone();
+        let client = client_of(request);
         let caller = request.extensions().get::<Caller>().cloned();
         let principal = request.extensions().get::<OverTls>().and_then(|over_tls| over_tls.principal.clone());
-        let need = access::need(&path);
+        let need = access::need(request.uri().path());
         async move {
-            let admitted = match caller {
+            match caller {
                 Some(caller) => match caller.meet(need) {
                     Ok(()) => Ok(caller),
                     Err(error) => Err(Denied { error, caller }),
                 },
                 None => self.rules.auth.admit(&headers, principal.as_ref(), client, Proof::Header, need).await,
-            };
-            if need.is_change() {
-                let (known, outcome) = match &admitted {
-                    Ok(caller) => (caller, "permitted"),
-                    Err(Denied { error, caller }) => (caller, error.kind().code()),
-                };
-                audit(known, client, &path, "", outcome, id.to_str().unwrap_or_default());
             }
-            admitted.map_err(|denied| denied.error)
+        }
+    }
+
+    /// Writes the line of a call in the audit log, if it would change something. `refusal` is why it is refused.
+    pub(crate) fn audit<B>(
+        &self,
+        request: &http::Request<B>,
+        client: Client,
+        caller: &Caller,
+        refusal: Option<&Error>,
+        id: &HeaderValue,
+    ) {
+        let path = request.uri().path();
+        if self.rules.auth.is_enabled() && access::need(path).is_change() {
+            let outcome = refusal.map_or("permitted", |error| error.kind().code());
+            audit(caller, client, path, "", outcome, id.to_str().unwrap_or_default());
         }
     }
 
@@ -110,8 +116,7 @@ impl Calls {
         if is_probe || extensions.get::<OwnListener>().is_none() {
             return Ok(None);
         }
-        let client = extensions.get::<Client>().copied().unwrap_or_default();
-        self.rules.rate_limits.take(client, caller)
+        self.rules.rate_limits.take(client_of(request), caller)
     }
 
     /// Returns a response in the coding for the client. A response without messages is not changed.
@@ -127,6 +132,10 @@ impl Calls {
             Err(body) => Response::from_parts(head, body),
         }
     }
+}
+
+fn client_of<B>(request: &http::Request<B>) -> Client {
+    request.extensions().get::<Client>().copied().unwrap_or_default()
 }
 
 /// Memory that is reserved for a response. A method adds it to the extensions of the response, and it is released
@@ -169,14 +178,20 @@ where
     let mut deadlines = Deadlines::of(&request, &end.method);
     request.headers_mut().insert(X_REQUEST_ID, id.clone());
     let admitted = match calls.rules.auth.is_enabled() {
-        true => calls.admit(&request, &id).await.map(Some),
-        false => Ok(None),
+        true => calls.admit(&request).await,
+        false => Ok(Caller::unrestricted()),
     };
     // A caller that is not admitted pays as the client.
-    let (admitted, ticket) = match calls.take_ticket(&request, admitted.as_ref().ok().and_then(Option::as_ref)) {
-        Ok(ticket) => (admitted.map(|caller| caller.into_iter().for_each(|caller| deadlines.end_with(caller))), ticket),
-        Err(error) => (Err(error), None),
+    let (admitted, ticket) = match (calls.take_ticket(&request, admitted.as_ref().ok()), admitted) {
+        (Ok(ticket), admitted) => (admitted, ticket),
+        (Err(error), Ok(caller) | Err(Denied { caller, .. })) => (Err(Denied { error, caller }), None),
     };
+    let (caller, refusal) = match &admitted {
+        Ok(caller) => (caller, None),
+        Err(Denied { error, caller }) => (caller, Some(error)),
+    };
+    calls.audit(&request, client_of(&request), caller, refusal, &id);
+    let admitted = admitted.map(|caller| deadlines.end_with(caller)).map_err(|denied| denied.error);
     let codings = match admitted.and_then(|()| check_timeout(request.headers())) {
         Ok(()) => request_id::within(&id, || Codings::take(request.headers_mut())).map_err(Refused::Coding),
         Err(error) => Err(Refused::Caller(request_id::within(&id, || error::status(error)))),

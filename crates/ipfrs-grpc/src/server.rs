@@ -19,7 +19,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Vers
 use http_body::Body as HttpBody;
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_middleware::{Lifecycle, MemoryPool, Protection, RequestIds, RequestPermits, Requests, TrustedProxies};
+use ipfrs_middleware::auth::{Caller, Need};
+use ipfrs_middleware::{
+    Client, Lifecycle, MemoryPool, Protection, RequestIds, RequestPermits, Requests, TrustedProxies,
+};
 use ipfrs_node::{Limit, Node};
 use ipfrs_proto::block::v1::GetBlockResponse;
 use ipfrs_proto::block::v1::block_service_server::{self, BlockService, BlockServiceServer};
@@ -32,6 +35,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_web::GrpcWebLayer;
 use tower::Service as _;
 
+use crate::access;
 use crate::block::{self, Blocks};
 use crate::call::{self, Calls, OwnListener};
 use crate::compression::Coder;
@@ -59,9 +63,6 @@ const LACKS_TLS: &str = "this daemon takes calls from other machines only over T
 
 /// Header with the client addresses from a proxy.
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-
-/// Path prefix of the methods of `grpc.health.v1.Health`.
-const HEALTH_PATH: &str = "/grpc.health.v1.Health/";
 
 /// Allowance in a message for all fields except the payload.
 const MESSAGE_ROOM_BYTES: usize = 4 * 1024;
@@ -142,7 +143,8 @@ impl Grpc {
             })
         };
         let readiness = Readiness { node: node.clone(), lifecycle: lifecycle.clone(), services: SERVICES };
-        let blocks = Blocks { node: node.clone(), limits: limits.clone(), lifecycle: lifecycle.clone() };
+        let blocks =
+            Blocks { node: node.clone(), memory: memory.clone(), limits: limits.clone(), lifecycle: lifecycle.clone() };
         let dags = Dags { node: node.clone() };
         let files = Files { node: node.clone(), limits: limits.clone() };
         let tensors = Tensors { node: node.clone(), memory: memory.clone(), limits: limits.clone() };
@@ -186,17 +188,21 @@ impl Grpc {
         if let Some(refusal) = refusal(&request) {
             return Answering::Ready(Some(refusal));
         }
-        let is_probe = request.uri().path().starts_with(HEALTH_PATH);
-        if matches!(self.protection, Protection::Missing { .. }) && !is_probe {
-            return Answering::Ready(Some(self.refused(Error::new(ErrorKind::Forbidden, LACKS_TLS), &request)));
-        }
-        // Health checks need no permit, so that an operator can inspect a busy daemon.
         let hops = request.headers().get_all(X_FORWARDED_FOR).iter();
         let client = self.proxies.client(peer, hops.map(HeaderValue::as_bytes));
+        // Not `Watch`, which has no end.
+        let is_probe = access::need(request.uri().path()) == Need::Nothing;
+        if matches!(self.protection, Protection::Missing { .. }) && !is_probe {
+            let error = Error::new(ErrorKind::Forbidden, LACKS_TLS);
+            return Answering::Ready(Some(self.refused(error, &request, client)));
+        }
+        // Health checks need no permit, so that an operator can inspect a busy daemon.
         let permit = (!is_probe).then(|| self.permits.take(client)).transpose();
         let permit = match permit {
             Ok(permit) => permit,
-            Err(refused) => return Answering::Ready(Some(self.refused(self.permits.refusal(refused), &request))),
+            Err(refused) => {
+                return Answering::Ready(Some(self.refused(self.permits.refusal(refused), &request, client)));
+            }
         };
         let mut router = self.router.clone();
         let routed = async move |request| {
@@ -239,8 +245,16 @@ impl Grpc {
         self.router.clone().reset_fallback().layer(observe).layer(GrpcWebLayer::new())
     }
 
-    fn refused<B>(&self, error: Error, request: &Request<B>) -> Response {
+    /// Returns whether a call of the method with this path changes something, and belongs into the audit log.
+    #[must_use]
+    pub fn is_change(path: &str) -> bool {
+        access::need(path).is_change()
+    }
+
+    /// Refuses a call whose caller is not known yet.
+    fn refused<B>(&self, error: Error, request: &Request<B>, client: Client) -> Response {
         let id = request_id::of(request.headers(), &self.calls.ids);
+        self.calls.audit(request, client, &Caller::anonymous(), Some(&error), &id);
         let status = request_id::within(&id, || error::status(error));
         self.calls.metrics.of(request.uri().path()).ended(status.code(), std::time::Instant::now());
         let mut response = status.into_http::<Body>();

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use axum::response::{IntoResponse, Response};
-use http::{Extensions, HeaderMap, HeaderValue};
+use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result, parse_cid};
 use ipfrs_middleware::auth::{Caller, Denied, Need, Proof, audit, challenge};
 use ipfrs_middleware::{Client, OverTls};
@@ -21,15 +21,21 @@ pub(crate) struct Admitted {
     pub(crate) caller: Caller,
     /// Its line of the audit log, if it changes something.
     change: Option<Change>,
+    is_audited_later: bool,
 }
 
 /// A line of the audit log that is written in any case, once the outcome is known.
 struct Change {
     by: BodyAudit,
     target: String,
-    /// Whether the outcome was written.
+    /// Whether the outcome was written, or the front-end that has the request writes it.
     is_written: bool,
 }
+
+/// Marks a request that changes something, and whose own front-end decides about it and writes its line of the audit
+/// log. Refusals before are written here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AuditedLater;
 
 impl Change {
     fn write(&mut self, status: &str) {
@@ -59,6 +65,11 @@ pub(crate) struct BodyAudit {
 impl BodyAudit {
     fn write(&self, target: &str, status: &str) {
         audit(&self.caller, self.client, &self.route, target, status, text(&self.id));
+    }
+
+    /// Notes that a request is refused with `status` before its own front-end has it.
+    pub(crate) fn note_refusal(&self, request: &axum::extract::Request, status: StatusCode) {
+        self.write(&target(request), status.as_str());
     }
 
     /// Notes the arguments, once they are read. Many have several lines.
@@ -95,7 +106,8 @@ pub(crate) fn admit<'a>(
     let is_checked = request.extensions().get::<Checked>().is_some();
     let proof = if is_checked { Proof::HeaderOrSession } else { Proof::Header };
     let need = access.of(request.method());
-    let target = need.is_change().then(|| target(request));
+    let is_audited_later = request.extensions().get::<AuditedLater>().is_some();
+    let target = (need.is_change() || is_audited_later).then(|| target(request));
     // The request has a body, which tasks must not share.
     let headers = request.headers().clone();
     let principal = request.extensions().get::<OverTls>().and_then(|over_tls| over_tls.principal.clone());
@@ -116,7 +128,7 @@ pub(crate) fn admit<'a>(
                     let by = BodyAudit { caller: caller.clone(), client, route: route.to_owned(), id: id.clone() };
                     Change { by, target, is_written: false }
                 });
-                Ok(Admitted { caller, change })
+                Ok(Admitted { caller, change, is_audited_later })
             }
             Err(Denied { error, caller }) => {
                 if let Some(target) = &target {
@@ -129,9 +141,14 @@ pub(crate) fn admit<'a>(
 }
 
 impl Admitted {
-    /// Adds what the handler of the request needs.
-    pub(crate) fn extend(&self, extensions: &mut Extensions) {
+    /// Adds what the handler of the request needs. From now on, it decides about a request that is audited later.
+    pub(crate) fn extend(&mut self, extensions: &mut Extensions) {
         extensions.insert(self.caller.clone());
+        if self.is_audited_later
+            && let Some(change) = &mut self.change
+        {
+            change.is_written = true;
+        }
         if let Some(change) = &self.change {
             extensions.insert(change.by.clone());
         }
@@ -139,7 +156,7 @@ impl Admitted {
 
     /// Notes the outcome of a request that changes something.
     pub(crate) fn finished(self, response: &Response) {
-        if let Some(mut change) = self.change {
+        if let Some(mut change) = self.change.filter(|change| !change.is_written) {
             change.write(response.status().as_str());
         }
     }

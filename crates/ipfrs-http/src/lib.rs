@@ -28,6 +28,7 @@ mod mounted;
 mod openapi;
 mod openmetrics;
 mod origin;
+mod path_parameter;
 mod pinning;
 mod rate;
 mod request_id;

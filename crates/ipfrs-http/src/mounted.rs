@@ -11,6 +11,7 @@ use http::{HeaderValue, StatusCode};
 use ipfrs_core::Error;
 use ipfrs_middleware::Client;
 
+use crate::access::BodyAudit;
 use crate::configuration::{Configuration, RunningConfiguration, Shown};
 use crate::head_deadline::in_time;
 use crate::log_levels::LogLevels;
@@ -20,12 +21,14 @@ use crate::{Service, compression, origin, request_lifecycle, ui};
 
 impl Service {
     /// Adds `routes`, which serve gRPC-Web, with the same limits and access rules as all other routes. `addresses`
-    /// are those of the dedicated gRPC listeners, which `/health` reports.
-    pub fn mount_grpc(&mut self, routes: Router, addresses: Vec<String>) {
+    /// are those of the dedicated gRPC listeners, which `/health` reports. `is_change` tells by the path of a call
+    /// whether refusals belong into the audit log; `routes` write the lines of all other calls.
+    pub fn mount_grpc(&mut self, routes: Router, addresses: Vec<String>, is_change: fn(&str) -> bool) {
         // A second call keeps the addresses of the first.
         let _ = self.state.grpc.set(addresses);
         let guarded = routes.layer(from_fn_with_state(self.state.clone(), guard));
-        let routes = guarded.layer(from_fn_with_state(self.state.clone(), request_lifecycle::observe_undecided));
+        let undecided = (self.state.clone(), is_change);
+        let routes = guarded.layer(from_fn_with_state(undecided, request_lifecycle::observe_undecided));
         self.router = self.router.clone().merge(routes);
     }
 }
@@ -92,6 +95,9 @@ async fn guard(
     next: Next,
 ) -> Response {
     if let Err(e) = origin::check(&request, state.port) {
+        if let Some(audit) = request.extensions().get::<BodyAudit>() {
+            audit.note_refusal(&request, StatusCode::FORBIDDEN);
+        }
         return (StatusCode::FORBIDDEN, format!("403 - Forbidden: {e}\n")).into_response();
     }
     request.headers_mut().insert(X_REQUEST_ID, id);

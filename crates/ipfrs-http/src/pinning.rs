@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use axum::body::Body;
-use axum::extract::{Extension, Path, RawQuery, Request, State};
+use axum::extract::{Extension, FromRequestParts, RawQuery, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use http::StatusCode;
+use http::request::Parts;
 use ipfrs_core::{Error, ErrorKind, Result, parse_cid, timestamp};
 use ipfrs_middleware::auth::{Caller, Scope, TOKEN_PREFIX};
 use ipfrs_node::PinRequestFilter;
@@ -22,6 +23,7 @@ use crate::head_deadline::in_time;
 use crate::json_object;
 use crate::listed_routes::ListedRoutes;
 use crate::origin;
+use crate::path_parameter;
 use crate::state::AppState;
 
 /// Longest body, in bytes.
@@ -72,6 +74,17 @@ fn owner(caller: Option<&Caller>) -> Result<Option<&str>> {
     }
 }
 
+/// The ID of a pin request in the path of a route.
+struct InPath(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for InPath {
+    type Rejection = PinningProblem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Answer<Self> {
+        Ok(Self(path_parameter::only(parts, state).await?))
+    }
+}
+
 type Answer<T> = std::result::Result<T, PinningProblem>;
 type MaybeExtension<T> = Option<Extension<T>>;
 
@@ -100,7 +113,7 @@ async fn add(
 async fn show(
     State(state): State<AppState>,
     caller: MaybeExtension<Caller>,
-    Path(id): Path<String>,
+    InPath(id): InPath,
 ) -> Answer<Json<PinStatus>> {
     Ok(Json(state.node.pin_request(owner(caller.as_deref())?, &id)?))
 }
@@ -109,7 +122,7 @@ async fn show(
 async fn replace(
     State(state): State<AppState>,
     caller: MaybeExtension<Caller>,
-    Path(id): Path<String>,
+    InPath(id): InPath,
     body: Body,
 ) -> Answer<(StatusCode, Json<PinStatus>)> {
     let pin = requested(&state, body).await?;
@@ -121,7 +134,7 @@ async fn replace(
 async fn remove(
     State(state): State<AppState>,
     caller: MaybeExtension<Caller>,
-    Path(id): Path<String>,
+    InPath(id): InPath,
 ) -> Answer<StatusCode> {
     state.node.remove_pin_request(owner(caller.as_deref())?, &id).await?;
     Ok(StatusCode::ACCEPTED)

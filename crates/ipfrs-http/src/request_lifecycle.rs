@@ -11,14 +11,14 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::CACHE_CONTROL;
-use http::{HeaderMap, HeaderValue, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::ErrorKind;
 use ipfrs_middleware::auth::Caller;
 use ipfrs_middleware::{Client, Held, NoPermit, RequestPermit, Route, Watched, catch_panic};
 use ipfrs_node::Limit;
 
-use crate::access::{admit, failure, refusal};
+use crate::access::{AuditedLater, admit, failure, refusal};
 use crate::access_rule::Access;
 use crate::body::{Drained, IdleTimeoutBody, Observed, broken_off};
 use crate::error::OverLimit;
@@ -56,8 +56,18 @@ pub(crate) async fn observe(State(state): State<AppState>, request: Request, nex
     with_request_lifecycle(&state, family, access, request, |request| next.run(request)).await
 }
 
+/// Tells by the path of a request whether it changes something.
+pub(crate) type IsChange = fn(&str) -> bool;
+
 /// Layer for routes whose front-end decides itself what a request needs, once it has read it.
-pub(crate) async fn observe_undecided(State(state): State<AppState>, request: Request, next: Next) -> Response {
+pub(crate) async fn observe_undecided(
+    State((state, is_change)): State<(AppState, IsChange)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    if request.method() == Method::POST && is_change(request.uri().path()) {
+        request.extensions_mut().insert(AuditedLater);
+    }
     let endpoint = request.extensions().get::<MatchedPath>().map_or(UNMATCHED, MatchedPath::as_str);
     let family = state.metrics.family(endpoint, request.method());
     with_request_lifecycle(&state, family, Access::LATER, request, |request| next.run(request)).await
@@ -136,8 +146,8 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
             admitted.into_iter().for_each(|admitted| admitted.finished(&response));
             (None, response)
         }
-        (Ok(admitted), Ok(permit)) => {
-            if let Some(admitted) = &admitted {
+        (Ok(mut admitted), Ok(permit)) => {
+            if let Some(admitted) = &mut admitted {
                 admitted.extend(request.extensions_mut());
                 if has_body {
                     request = request.map(|body| RevocableBody::of(&admitted.caller, body));

@@ -110,7 +110,7 @@ impl Service {
         let hosts = &self.state.hosts;
         let is_hosted = || {
             let host = hosts.read(request, peer, &self.tunnels).ok();
-            host.is_some_and(|host| matches!(hosts.way(&host, path), Route::Hosted(_)))
+            host.is_some_and(|host| matches!(hosts.route(&host, path), Route::Hosted(_)))
         };
         let is_content = Namespace::of_path(path).is_some() || path.starts_with("/routing/v1/") || is_hosted();
         // A page of another origin learns the status, and when to come back.
@@ -134,7 +134,7 @@ impl Service {
         let origin = Uri::default();
         let request_host = RequestHost::read(&origin, headers, self.state.hosts.trusts(peer), false).ok()?;
         self.state.hosts.check_known(&request_host).ok()?;
-        let is_ipfs_only = match self.state.hosts.way(&request_host, IPFS_PREFIX) {
+        let is_ipfs_only = match self.state.hosts.route(&request_host, IPFS_PREFIX) {
             Route::Daemon => false,
             Route::Gateway => true,
             Route::Hosted(_) => return None,
@@ -192,11 +192,11 @@ impl Service {
         let client = hosts.client(peer, request.headers());
         let request_host = hosts.read(&request, peer, &self.tunnels);
         let request_host = request_host.and_then(|host| hosts.check_known(&host).map(|()| host));
-        let way = request_host.map(|request_host| match hosts.way(&request_host, request.uri().path()) {
+        let route = request_host.map(|request_host| match hosts.route(&request_host, request.uri().path()) {
             Route::Hosted(hosted_request) if self.is_content_only => hosted_request.without_websites(),
-            way => way,
+            route => route,
         });
-        match way {
+        match route {
             Ok(Route::Daemon | Route::Gateway) => {
                 match self.state.response_cache.get(&self.state, &request, request.uri().path(), client) {
                     Ok(response) => {

@@ -96,7 +96,7 @@ pub(crate) async fn file(
     headers: HeaderMap,
 ) -> Result<Response, GatewayError> {
     if checked.is_none() {
-        return on_api_listener(&state, &headers, uri.path(), "pages for operators need");
+        return redirect_to_api_listener(&state, &headers, uri.path(), "pages for operators need");
     }
     let path = path.map(|Path(path)| path).unwrap_or_default();
     let found = FILES.iter().find(|(name, ..)| *name == path);
@@ -107,7 +107,12 @@ pub(crate) async fn file(
 }
 
 /// Redirects a person from the main port to a page on the API listener. `need` says what needs that listener.
-fn on_api_listener(state: &AppState, headers: &HeaderMap, page: &str, need: &str) -> Result<Response, GatewayError> {
+fn redirect_to_api_listener(
+    state: &AppState,
+    headers: &HeaderMap,
+    page: &str,
+    need: &str,
+) -> Result<Response, GatewayError> {
     let addresses = state.api_addresses.get().map(Vec::as_slice).unwrap_or_default();
     // With or without TLS, as this request. The address may be that of all interfaces; the person has reached this machine under the name in `Host`.
     let host = Named::of_header(headers).ok().flatten().map(|host| host.lower());
@@ -136,7 +141,7 @@ pub(crate) async fn docs(
     headers: HeaderMap,
 ) -> Result<Response, GatewayError> {
     if checked.is_none() {
-        return on_api_listener(&state, &headers, uri.path(), "the page with this description needs");
+        return redirect_to_api_listener(&state, &headers, uri.path(), "the page with this description needs");
     }
     let path = path.map(|Path(path)| path).unwrap_or_default();
     let config = Config::new(["/openapi.json"]).doc_expansion("none").filter(true);
@@ -160,5 +165,5 @@ pub(crate) fn asks_for_graphql_page<B>(request: &http::Request<B>) -> bool {
 /// Redirects a person from the main port to the page for queries.
 pub(crate) fn graphql_page(state: &AppState, request: &Request) -> Response {
     let need = "/graphql: programs send POST requests here, and the page for queries needs";
-    on_api_listener(state, request.headers(), GRAPHQL_PAGE, need).into_response()
+    redirect_to_api_listener(state, request.headers(), GRAPHQL_PAGE, need).into_response()
 }

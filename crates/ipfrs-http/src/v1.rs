@@ -45,7 +45,7 @@ pub(crate) fn routes() -> ListedRoutes {
         .route("/block/batch/has", Access::READ, plain(post(batch_get::has)))
         .route("/block/batch/put", Access::WRITE, post(batch_put::put))
         .route("/stream/upload", Access::WRITE, any(tus::collection))
-        .route("/stream/upload/{id}", Access::WRITE, plain(any(tus::one)))
+        .route("/stream/upload/{id}", Access::WRITE, any(tus::one))
         .route("/stream/download/{*path}", Access::PATH, get(download::download))
         .route("/tensor/{*path}", Access::PATH, get(tensor::tensor))
         .route("/progress", Access::READ, plain(get(progress::list)))

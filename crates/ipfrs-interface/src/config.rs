@@ -1,6 +1,7 @@
 //! The configuration: a struct with the sections of all crates, and functions to read it.
 
 mod check;
+mod credentials;
 mod edit;
 mod file;
 mod key_names;
@@ -44,6 +45,8 @@ pub(crate) struct Provenance {
     pub(crate) shown: Option<String>,
     /// The file that some of them may be in.
     pub(crate) file: Option<ConfigFile>,
+    /// Environment variables that are named like settings, but resemble none.
+    pub(crate) ignored: Vec<String>,
 }
 
 impl Provenance {
@@ -105,7 +108,8 @@ macro_rules! sections {
             }
 
             fn from_settings(settings: &Settings) -> Result<Self> {
-                let provenance = Provenance { shown: Some(settings.shown()?), file: settings.file() };
+                let (shown, ignored) = (Some(settings.shown()?), settings.ignored().to_vec());
+                let provenance = Provenance { shown, file: settings.file(), ignored };
                 Ok(Self { $($name: settings.section(stringify!($name))?,)* provenance })
             }
         }
@@ -188,6 +192,12 @@ impl Config {
             }
         }
         None
+    }
+
+    /// Returns the environment variables that are named like settings and were ignored, because they resemble none.
+    #[must_use]
+    pub fn ignored_variables(&self) -> &[String] {
+        &self.provenance.ignored
     }
 
     /// Returns the text of a configuration file with these settings.

@@ -106,6 +106,9 @@ impl Gateway {
     }
 
     async fn start(config: &Config, repo: &Path, parts: Parts) -> Result<Self> {
+        for variable in config.ignored_variables() {
+            tracing::warn!(variable, "the environment variable is ignored: no setting has a name like it");
+        }
         let node = parts.node.clone();
         match Self::serve(config, repo, parts).await {
             Ok(gateway) => Ok(gateway),
@@ -139,7 +142,8 @@ impl Gateway {
         let mut grpc = None;
         if config.grpc.enabled {
             let services = parts.grpc(config, &lifecycle, &rules)?;
-            app.service.mount_grpc(services.web_routes(), grpc_addresses.iter().map(SocketAddr::to_string).collect());
+            let addresses = grpc_addresses.iter().map(SocketAddr::to_string).collect();
+            app.service.mount_grpc(services.web_routes(), addresses, Grpc::is_change);
             grpc = Some((services, grpc_listeners));
         }
         let shown = app.service.running_configuration();

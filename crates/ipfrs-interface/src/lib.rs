@@ -21,6 +21,7 @@ mod runtime;
 mod server;
 mod signals;
 mod tls;
+mod trace_export;
 mod traces;
 mod unix_socket;
 

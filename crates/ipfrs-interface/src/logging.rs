@@ -20,6 +20,7 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, reload};
 
 use crate::access_log::AccessLog;
+use crate::trace_export::LoggedExporter;
 use crate::{log_levels, traces};
 
 /// Maximum number of lines that wait to be written.
@@ -201,7 +202,7 @@ impl LogConfig {
             .with_attribute(opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
         // Which requests are traced is decided before their spans exist.
         let provider = SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOn).with_resource(resource.build());
-        Ok(provider.with_batch_exporter(exporter).build())
+        Ok(provider.with_batch_exporter(LoggedExporter::new(exporter)).build())
     }
 }
 

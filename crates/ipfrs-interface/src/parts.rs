@@ -93,7 +93,7 @@ impl Parts {
         let (node, memory, registry) = (&self.node, &self.memory, &self.registry);
         let (http, shared) = (config.http(), memory.clone());
         let mut app = ipfrs_http::app(node.clone(), &http, port, lifecycle.clone(), shared, rules.clone(), registry)?;
-        let Provenance { shown, file } = &config.provenance;
+        let Provenance { shown, file, .. } = &config.provenance;
         if let Some(shown) = shown {
             let file = file.clone().map(|file| Arc::new(file) as Arc<dyn Configuration>);
             app.service.show_configuration(shown.clone(), file);

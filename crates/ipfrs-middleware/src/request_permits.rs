@@ -125,8 +125,7 @@ impl RequestPermits {
             if has_freed { self.0.pool.take(client, 1) } else { Err(shortage) }
         });
         let share = taken.map_err(NoPermit)?;
-        self.0.active.inc();
-        Ok(RequestPermit { permits: self.clone(), share })
+        Ok(RequestPermit { share, counted: Counted::new(self) })
     }
 
     /// Returns the error for a request without a permit, of kind [`ErrorKind::RateLimited`], and counts the refusal.
@@ -190,8 +189,26 @@ impl RequestPermits {
 /// Permit of a request, held until this value is dropped.
 #[derive(Debug)]
 pub struct RequestPermit {
-    permits: RequestPermits,
     share: Share<Client>,
+    /// Dropped after `share`: a request that the metric does not count any more takes no permit from others.
+    counted: Counted,
+}
+
+/// Counts a permit in the metric while it is in use.
+#[derive(Debug)]
+struct Counted(RequestPermits);
+
+impl Counted {
+    fn new(permits: &RequestPermits) -> Self {
+        permits.0.active.inc();
+        Self(permits.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.active.dec();
+    }
 }
 
 impl RequestPermit {
@@ -199,19 +216,13 @@ impl RequestPermit {
     /// the response, both are dropped.
     #[must_use]
     pub fn hold<T: Send + 'static>(self, response: T) -> Held<T> {
-        let (permits, client) = (self.permits.clone(), self.share.client());
+        let (permits, client) = (self.counted.0.clone(), self.share.client());
         let content = Mutex::new(Content { response: Some((response, self)), since: Some(Instant::now()) });
         let cell = Arc::new(Cell { client, content });
         let number = permits.0.next.fetch_add(1, Ordering::Relaxed);
         let weak = Arc::downgrade(&cell);
         permits.0.sending.lock().insert(number, weak);
         Held { cell, permits, number }
-    }
-}
-
-impl Drop for RequestPermit {
-    fn drop(&mut self) {
-        self.permits.0.active.dec();
     }
 }
 

@@ -53,12 +53,17 @@ pub(super) fn run(globals: &Globals, command: &ConfigCommand, out: &mut Output) 
             config.check_references(&session::repo(globals)?)?;
             let file = session::config_file(globals)?;
             if out.is_json() {
-                return out.object(&serde_json::json!({ "file": file, "valid": true }));
+                let ignored = config.ignored_variables();
+                return out.object(&serde_json::json!({ "file": file, "valid": true, "ignored_variables": ignored }));
             }
             match file {
-                Some(file) => out.line(&format!("{} is valid", file.display())),
-                None => out.line("there is no configuration file: the defaults apply"),
+                Some(file) => out.line(&format!("{} is valid", file.display()))?,
+                None => out.line("there is no configuration file: the defaults apply")?,
             }
+            for variable in config.ignored_variables() {
+                out.line(&format!("no setting has a name like the environment variable {variable}, which is ignored"))?;
+            }
+            Ok(())
         }
     }
 }

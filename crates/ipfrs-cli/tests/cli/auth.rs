@@ -98,34 +98,36 @@ fn changes_are_audited_and_tokens_are_never_logged() {
     daemon.signal(Signal::TERM);
     let (code, log) = daemon.wait();
     assert_eq!(code, Some(0));
-    let secret = writer.rsplit('_').next().unwrap();
+    let secret = writer.splitn(3, '_').nth(2).unwrap();
     assert!(!log.contains(secret) && !refused.contains(secret) && !added.to_string().contains(secret));
 }
 
-/// Returns what a client sends over HTTP/2 that cancels a POST at once: HEADERS, then RST_STREAM (RFC 9113).
-fn cancelled_post(path: &str, token: &str) -> Vec<u8> {
-    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
-        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-    };
+/// Returns a frame of HTTP/2 (RFC 9113).
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Returns what a client sends over HTTP/2 that begins a POST: HEADERS with these flags, and `rest` behind them.
+fn begun_post(path: &str, token: &str, flags: u8, rest: &[u8]) -> Vec<u8> {
     // Literals with a name of the static table, which no table keeps (RFC 7541, 6.2.2).
     let literal = |name: &[u8], value: &str| [name, &[u8::try_from(value.len()).unwrap()], value.as_bytes()].concat();
-    let authorization = format!("Bearer {token}");
     let (method, scheme) = (&[0x83][..], &[0x86][..]);
-    let headers = [
-        [method, scheme].concat(),
-        literal(&[4], path),
-        literal(&[1], "127.0.0.1"),
-        literal(&[0x0f, 8], &authorization),
-    ];
+    let mut headers = [method, scheme, &literal(&[4], path), &literal(&[1], "127.0.0.1")].concat();
+    if path.starts_with("/ipfrs.") {
+        headers.extend(literal(&[0x0f, 16], "application/grpc"));
+    }
+    if !token.is_empty() {
+        headers.extend(literal(&[0x0f, 8], &format!("Bearer {token}")));
+    }
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    [preface, frame(4, 0, 0, &[]), frame(1, flags, 1, &headers), rest.to_vec()].concat()
+}
+
+/// Returns what a client sends over HTTP/2 that cancels a POST at once.
+fn cancelled_post(path: &str, token: &str) -> Vec<u8> {
     let (end_stream_and_headers, cancel) = (5, 8_u32.to_be_bytes());
-    [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
-        frame(4, 0, 0, &[]),
-        frame(1, end_stream_and_headers, 1, &headers.concat()),
-        frame(3, 0, 1, &cancel),
-    ]
-    .concat()
+    begun_post(path, token, end_stream_and_headers, &frame(3, 0, 1, &cancel))
 }
 
 #[test]
@@ -164,6 +166,87 @@ fn refused_changes_are_audited() {
     let lines: Vec<_> = lines.collect();
     assert_eq!(lines.len(), 50);
     assert!(refused > 0 && lines.iter().filter(|line| line.contains("\"429\"")).count() == refused, "{refused}");
+}
+
+/// Returns the address of the gRPC listener.
+fn grpc_address(place: &Place) -> String {
+    let status: Value = serde_json::from_str(&place.ok(&["gateway", "status", "--json"])).unwrap();
+    status["grpc"][0].as_str().unwrap().to_owned()
+}
+
+/// Sends a gRPC call with an empty message, and returns its connection. `ends` tells whether the request does.
+fn call(address: &str, method: &str, token: &str, ends: bool) -> TcpStream {
+    let mut connection = TcpStream::connect(address).unwrap();
+    let (end_headers, end_stream) = (4, u8::from(ends));
+    let message = frame(0, end_stream, 1, &[0; 5]);
+    let path = format!("/ipfrs.block.v1.BlockService/{method}");
+    connection.write_all(&begun_post(&path, token, end_headers, &message)).unwrap();
+    connection
+}
+
+/// Returns the principal of a key in the audit log.
+fn principal(token: &str) -> String {
+    format!("\"key:{}\"", token.split('_').nth(1).unwrap())
+}
+
+#[test]
+fn refused_calls_are_audited() {
+    let place = Place::new();
+    let reader = place.ok(&["auth", "key", "create", "-s", "read"]).trim().to_owned();
+    let mut daemon = start(&place);
+    let address = grpc_address(&place);
+    for (token, principal, outcome) in [
+        ("", "\"anonymous\"".to_owned(), "unauthenticated"),
+        ("wrong", "\"anonymous\"".to_owned(), "unauthenticated"),
+        (reader.as_str(), principal(&reader), "forbidden"),
+    ] {
+        let _connection = call(&address, "PutBlock", token, true);
+        let line = daemon.wait_for_log("\"audit\"");
+        assert!(line.contains(&principal) && line.contains(outcome), "{token}: {line}");
+        assert!(line.contains("\"/ipfrs.block.v1.BlockService/PutBlock\""), "{line}");
+    }
+    // With gRPC-Web, HTTP refuses the credentials.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    for (method, is_change) in [("GetBlock", false), ("PutBlock", true)] {
+        let web = client.post(format!("{}/ipfrs.block.v1.BlockService/{method}", remote(&daemon))).bearer_auth("wrong");
+        runtime.block_on(web.header("content-type", "application/grpc-web+proto").body(vec![0; 5]).send()).unwrap();
+        if is_change {
+            let line = daemon.wait_for_log("\"audit\"");
+            assert!(line.contains("unauthenticated") && line.contains("BlockService/PutBlock"), "{line}");
+        }
+    }
+    daemon.signal(Signal::TERM);
+    let (_, log) = daemon.wait();
+    assert!(!log.contains("\"audit\""), "a call has two lines: {log}");
+}
+
+#[test]
+fn calls_that_a_limit_refuses_are_audited_once() {
+    let place = Place::new();
+    let writer = place.ok(&["auth", "key", "create", "-s", "write"]).trim().to_owned();
+    let limits = "[rate_limit]\nenabled = true\nrequests_per_second = 1\nburst_requests = 1\ncaller_factor = 1\n";
+    place.write("auth.toml", &[SETTINGS, limits.as_bytes()].concat());
+    let mut daemon = place.start(&["--config", "auth.toml"]);
+    let (address, mut lines) = (grpc_address(&place), Vec::new());
+    for _ in 0..10 {
+        let _connection = call(&address, "PutBlock", &writer, true);
+        lines.push(daemon.wait_for_log("\"audit\""));
+    }
+    assert!(lines.iter().all(|line| line.contains(&principal(&writer))), "{lines:?}");
+    let count = |outcome: &str| lines.iter().filter(|line| line.contains(outcome)).count();
+    assert!(count("rate_limited") > 0 && count("rate_limited") + count("permitted") == 10, "{lines:?}");
+    drop(daemon);
+    // The only permit is in use, and permits are taken before callers are known.
+    place.write("auth.toml", &[SETTINGS, b"[grpc]\nmax_concurrent_calls = 1\n"].concat());
+    let mut daemon = place.start(&["--config", "auth.toml"]);
+    let address = grpc_address(&place);
+    let _open = call(&address, "StreamBlocks", &writer, false);
+    let line = daemon.wait_for_log("\"audit\"");
+    assert!(line.contains("permitted") && line.contains(&principal(&writer)), "{line}");
+    let _refused = call(&address, "PutBlock", &writer, true);
+    let line = daemon.wait_for_log("\"audit\"");
+    assert!(line.contains("rate_limited") && line.contains("\"anonymous\""), "{line}");
 }
 
 #[test]

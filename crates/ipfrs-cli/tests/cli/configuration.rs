@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::process::Stdio;
 
-use crate::harness::{Place, Ran, noise};
+use crate::harness::{Daemon, Place, Ran, noise};
 
 #[test]
 fn config_init_writes_valid_file_and_never_overwrites() {
@@ -35,7 +35,17 @@ fn keys_are_shown_set_and_unset() {
     for (text, problem) in [
         ("[tls]\nenabled = true\ncertificates = [{ certificate = \"/no/a.pem\", key = \"/no/b.pem\" }]", "/no/a.pem"),
         ("[server]\nport = 18923\n[grpc]\nport = 18923\n[api]\nport = 0", "[server] listens there too"),
+        (
+            "[server]\nhost = \"localhost\"\nport = 18923\n[grpc]\nport = 18923\n[api]\nport = 0",
+            "grpc.port = 18923: [server] listens there too (server.port = 18923, grpc.host = \"127.0.0.1\", server.host = \
+             \"localhost\")",
+        ),
         ("[store]\nfilestore_root = \"nowhere\"", "store.filestore_root"),
+        ("[cache]\nmax_bytes = 0x1_0000_0000_0000_0000", "line 2: cache.max_bytes = 0x10000000000000000: "),
+        (
+            "[retrieval]\nbitswap = { a = [1, 9223372036854775808] }",
+            "line 2: retrieval.bitswap = 9223372036854775808: ",
+        ),
         (
             "[auth]\nenabled = true\njwt_keys = \"/no/keys\"\njwt_issuer = \"https://a.example\"\njwt_audience = \"a\"",
             "/no/keys",
@@ -61,6 +71,17 @@ fn keys_are_shown_set_and_unset() {
     let misled = place.command(&["config", "show"]).env("IPFRS_REPO", "elsewhere").output().unwrap();
     assert!(String::from_utf8_lossy(&misled.stderr).contains("use IPFRS_PATH"));
     assert!(place.command(&["config", "show"]).env("IPFRS_INGEST_PASSWORD", "x").output().unwrap().status.success());
+    // Another program may use the variable.
+    let with_other = |arguments: &[&str]| {
+        let output = place.command(arguments).env("IPFRS_FLEET_REGION", "eu").output().unwrap();
+        assert!(output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(with_other(&["config", "check"]).contains("like the environment variable IPFRS_FLEET_REGION"));
+    assert!(with_other(&["--json", "config", "check"]).contains("\"ignored_variables\":[\"IPFRS_FLEET_REGION\"]"));
+    let mut command = place.command(&["gateway", "start", "--port", "0"]);
+    command.env("IPFRS_FLEET_REGION", "eu");
+    assert!(Daemon::start(command).wait_for_log("ignored").contains("IPFRS_FLEET_REGION"));
     assert!(place.fails(&["config", "get", "store.pth"]).contains("did you mean path"));
     assert!(place.fails(&["config", "set", "server.port", "-1"]).contains("65535"));
     // `config set` refuses a value that `config check` refuses.
@@ -290,8 +311,11 @@ fn log_level_is_a_level_or_names_modules() {
 #[test]
 fn a_port_may_be_used_for_both_families_and_commands_do_not_listen() {
     let place = Place::new();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    // Below the ports that the system gives to others: it is free again until the daemon listens there.
+    let from = 20_000 + (std::process::id() % 10_000) as u16;
+    let mut ports =
+        (from..32_000).filter_map(|port| Some((std::net::TcpListener::bind(("127.0.0.1", port)).ok()?, port)));
+    let (listener, port) = ports.next().unwrap();
     let addresses = format!("[\"/ip4/0.0.0.0/tcp/{port}\", \"/ip6/::/tcp/{port}\"]");
     place.ok(&["config", "set", "retrieval.bitswap.listen", &addresses]);
     place.ok(&["config", "set", "retrieval.bitswap.enabled", "true"]);

@@ -236,6 +236,7 @@ fn absent_collector_harms_nothing() {
     daemon.signal(Signal::TERM);
     let (code, log) = daemon.wait();
     assert_eq!(code, Some(0), "{log}");
+    assert_eq!(log.matches("traces cannot be exported to log.otlp_endpoint").count(), 1, "{log}");
     let mut command = place.command(&["gateway", "start", "--port", "0"]);
     command.env("IPFRS_LOG_OTLP_ENDPOINT", "127.0.0.1:4317");
     let refused = command.output().unwrap();

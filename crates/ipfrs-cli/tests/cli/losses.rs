@@ -219,6 +219,11 @@ fn damaged_keys_and_pin_requests_are_named() {
         assert!(report.text().contains(named), "{report:?}");
     }
     assert!(!report.text().contains("beta"), "{report:?}");
+    let beta = place.repo().join("keystore/key_mjsxiyi");
+    fs::set_permissions(&beta, fs::Permissions::from_mode(0o644)).unwrap();
+    let report = place.run(&["doctor"]);
+    assert!(report.text().contains("the key \"beta\": key_mjsxiyi in the repo is a secret"), "{report:?}");
+    fs::set_permissions(&beta, fs::Permissions::from_mode(0o600)).unwrap();
     let daemon = place.start(&[]);
     let health = || {
         let mut connection = daemon.send("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

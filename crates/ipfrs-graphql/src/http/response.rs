@@ -47,8 +47,8 @@ fn headers(media: Media, cache_control: &'static str) -> [(http::HeaderName, &'s
 }
 
 /// Returns the response to an executed operation. That to a GET has a validator: caches may keep it, and ask each time
-/// whether it is still the same.
-pub(super) async fn whole(answer: Answer, media: Media, is_get: bool, if_none_match: Option<&HeaderValue>) -> Response {
+/// whether it is still the same. The lines of `if_none_match` are one list.
+pub(super) async fn whole(answer: Answer, media: Media, is_get: bool, if_none_match: &[HeaderValue]) -> Response {
     let is_refused = !answer.is_executed();
     let is_large = answer.budget.as_ref().is_some_and(|budget| budget.content() > LARGE_BYTES);
     let has_tag = is_get && answer.errors.is_empty();
@@ -63,8 +63,8 @@ pub(super) async fn whole(answer: Answer, media: Media, is_get: bool, if_none_ma
     let Some(tag) = tag else {
         return (status, headers(media, "no-store"), body).into_response();
     };
-    let tags = if_none_match.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let is_known = tags.split(',').map(str::trim).any(|given| given == "*" || weak(given) == weak(&tag));
+    let tags = if_none_match.iter().filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
+    let is_known = tags.map(str::trim).any(|given| given == "*" || weak(given) == weak(&tag));
     let (status, body) = match is_known {
         true => (StatusCode::NOT_MODIFIED, Body::empty()),
         false => (status, Body::from(body)),

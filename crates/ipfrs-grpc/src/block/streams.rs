@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use futures::stream::{Stream, StreamExt, TryStreamExt};
+use futures::stream::{FuturesOrdered, FuturesUnordered, Stream, StreamExt, TryStreamExt};
 use futures::{future, stream};
 use ipfrs_core::{Error, ErrorKind};
-use ipfrs_middleware::Lifecycle;
+use ipfrs_middleware::{Lifecycle, RequestMemory};
 use ipfrs_node::Node;
 use ipfrs_proto::block::v1::put_result::Result as PutOutcome;
 use ipfrs_proto::block::v1::stream_blocks_request::Operation;
@@ -18,68 +18,48 @@ use ipfrs_proto::block::v1::{
     StreamBlocksResponse,
 };
 use prost::Message;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 use tonic::{Status, Streaming};
 
+use super::pipeline::{Pipeline, Waiting, detached};
 use super::{get, has, put};
 use crate::error::{self, Fault};
 use crate::inbound::{Inbound, paused};
 
-/// Maximum number of concurrent operations of one stream.
-const MAX_OPERATIONS: usize = 256;
-/// Maximum size of the blocks that one stream puts concurrently, in KiB. The store commits concurrent puts together.
-const WINDOW_KIB: u32 = 8 * 1024;
 /// Maximum number of blocks in one stream of puts. Its response then stays below 4 MiB, the usual limit of clients.
 const MAX_STREAMED_BLOCKS: usize = 50_000;
 /// Maximum size of that response, in bytes. It stays in memory until the end, and errors are larger than CIDs.
 const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
-/// Limit on the size of blocks in one stream.
-#[derive(Clone)]
-struct Window(Arc<Semaphore>);
-
-impl Window {
-    fn new() -> Self {
-        Self(Arc::new(Semaphore::new(WINDOW_KIB as usize)))
-    }
-
-    /// Waits for a permit for `bytes`. Dropping it releases them.
-    async fn permit(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let kibibytes = u32::try_from(bytes.div_ceil(1_024)).unwrap_or(WINDOW_KIB).clamp(1, WINDOW_KIB);
-        // The semaphore is never closed.
-        self.0.clone().acquire_many_owned(kibibytes).await.ok()
-    }
-}
-
-/// Stores the blocks of a stream, several at a time, and returns the results in order.
+/// Stores the blocks of a stream, several at a time, and returns the results in order. `memory` is reserved for blocks
+/// that wait.
 pub(super) async fn put_all(
     node: &Node,
+    memory: RequestMemory,
     blocks: Inbound<BatchPutBlocksRequest>,
 ) -> Result<BatchPutBlocksResponse, Status> {
-    let window = Window::new();
     let requests = stream::try_unfold((blocks, 0_usize), |(mut blocks, count)| async move {
-        let Some(request) = blocks.next().await? else { return Ok(None) };
+        let Some(mut message) = blocks.next().await? else { return Ok(None) };
         if count == MAX_STREAMED_BLOCKS {
             let why = format!("more than {MAX_STREAMED_BLOCKS} blocks in one stream: send several");
             return Err(error::status(Error::too_large(why)));
         }
-        Ok(Some((request, (blocks, count + 1))))
+        message.data = detached(message.data);
+        let (bytes, block_bytes) = (message.encoded_len(), message.data.len());
+        Ok(Some((Waiting { message, bytes, block_bytes }, (blocks, count + 1))))
     });
-    let puts = requests.and_then(|BatchPutBlocksRequest { data, options, cid }| {
-        let (node, window) = (node.clone(), window.clone());
+    let put_one = |BatchPutBlocksRequest { data, options, cid }, permit: OwnedSemaphorePermit| {
+        let node = node.clone();
         async move {
-            let permit = window.permit(data.len()).await;
-            Ok(async move {
-                let requested_cid = cid.clone();
-                let outcome = put(&node, PutBlockRequest { data, options, cid }).await;
-                drop(permit);
-                Ok(outcome.map_err(|fault| fault.of_block(requested_cid)))
-            })
+            let requested_cid = cid.clone();
+            let outcome = put(&node, PutBlockRequest { data, options, cid }).await;
+            drop(permit);
+            outcome.map_err(|fault| fault.of_block(requested_cid))
         }
-    });
+    };
     let (mut response, mut bytes) = (BatchPutBlocksResponse::default(), 0);
-    let mut outcomes = std::pin::pin!(puts.try_buffered(MAX_OPERATIONS));
+    let mut outcomes = Pipeline::new(requests.boxed(), memory, FuturesOrdered::new(), put_one);
     while let Some(outcome) = outcomes.try_next().await? {
         let result = match outcome {
             Ok(block) => {
@@ -102,34 +82,40 @@ pub(super) async fn put_all(
 
 /// Performs the operations of a stream, several at a time, and sends each result as soon as it is available. When the
 /// daemon drains, no further operations are accepted. The stream fails if the client pauses for longer than `idle`
-/// while no operation is running.
+/// while no operation is running. `memory` is reserved for operations that wait.
 pub(super) fn responses(
     node: &Node,
+    memory: RequestMemory,
     lifecycle: &Lifecycle,
     idle: Duration,
     requests: Streaming<StreamBlocksRequest>,
 ) -> impl Stream<Item = Result<StreamBlocksResponse, Status>> + Send + use<> {
-    let (node, window, running) = (node.clone(), Window::new(), UnderWay::default());
-    let (until, draining) = (lifecycle.clone(), lifecycle.clone());
+    let (node, running) = (node.clone(), UnderWay::default());
+    let [until, dropping, draining] = [(); 3].map(|()| lifecycle.clone());
     let requests = requests.map_err(error::clarified).take_until(async move { until.drain_begun().await });
-    let requests = until_idle(requests, idle, running.clone());
-    let operations = requests.and_then(move |StreamBlocksRequest { id, operation }| {
-        let (node, window, running_operation) = (node.clone(), window.clone(), running.clone());
-        async move {
-            let bytes = if let Some(Operation::Put(put)) = &operation { put.data.len() } else { 0 };
-            let permit = window.permit(bytes).await;
-            Ok(async move {
-                let result = Some(response(&node, operation).await);
-                drop((permit, running_operation));
-                Ok(StreamBlocksResponse { id, result })
-            })
+    let requests = until_idle(requests, idle, running.clone()).map_ok(move |mut request| {
+        let mut block_bytes = 0;
+        if let Some(Operation::Put(put)) = &mut request.operation {
+            put.data = detached(std::mem::take(&mut put.data));
+            block_bytes = put.data.len();
         }
+        let bytes = request.encoded_len();
+        Waiting { message: (request, running.clone()), bytes, block_bytes }
     });
+    let perform = move |(request, running_operation): (StreamBlocksRequest, UnderWay), permit: OwnedSemaphorePermit| {
+        let (node, StreamBlocksRequest { id, operation }) = (node.clone(), request);
+        async move {
+            let result = Some(response(&node, operation).await);
+            drop((permit, running_operation));
+            StreamBlocksResponse { id, result }
+        }
+    };
+    let operations = Pipeline::new(requests.boxed(), memory, FuturesUnordered::new(), perform).until_drain(dropping);
     let ended = future::lazy(move |_| draining.is_draining().then(stopping));
-    operations.try_buffer_unordered(MAX_OPERATIONS).chain(stream::once(ended).filter_map(future::ready).map(Err))
+    operations.chain(stream::once(ended).filter_map(future::ready).map(Err))
 }
 
-/// Reference count of running operations: one clone for each, and two for the stream itself.
+/// Reference count of operations that run or wait: one clone for each, and two for the stream itself.
 type UnderWay = Arc<()>;
 
 /// Returns the same requests, followed by an error after a pause longer than `idle`. Time in which an operation is

@@ -6,6 +6,7 @@ use http::header::{IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMO
 use http::{HeaderMap, HeaderName};
 use ipfrs_core::timestamp;
 
+use super::range::single;
 use crate::compression::is_tag_suffix;
 
 /// Whether `If-None-Match` matches `etag`. The header may be a list or `*`. Tags are compared weakly, and the tag of
@@ -37,9 +38,9 @@ pub(crate) fn is_not_modified(headers: &HeaderMap, etag: &str, modified: Option<
     }
 }
 
-/// Returns the date in a header, in seconds since 1970. Invalid dates are ignored (RFC 9110, 13.1.3).
+/// Returns the date in a header, in seconds since 1970. Invalid and repeated dates are ignored (RFC 9110, 13.1.3).
 fn date(headers: &HeaderMap, name: HeaderName) -> Option<i64> {
-    let text = headers.get(name)?.to_str().ok()?.trim();
+    let text = single(headers, name)?.to_str().ok()?.trim();
     match httpdate::parse_http_date(text) {
         Ok(date) => i64::try_from(date.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs()).ok(),
         // It may be before 1970, which `httpdate` does not read.
@@ -62,14 +63,17 @@ pub(crate) fn if_match_fails(headers: &HeaderMap, etag: &str, modified: Option<M
 
 /// Whether `Range` must be evaluated: `If-Range` is absent, matches `etag` strongly, or is the modification date.
 pub(crate) fn range_applies(headers: &HeaderMap, etag: &str, modified: Option<Modified>) -> bool {
-    match headers.get(IF_RANGE).map(|value| value.to_str()) {
-        None => true,
+    if !headers.contains_key(IF_RANGE) {
+        return true;
+    }
+    match single(headers, IF_RANGE).map(|value| value.to_str()) {
         // The date of another file under the same name could be equal (RFC 9110, 8.8.2.2).
         Some(Ok(tag)) if !tag.contains('"') => {
             matches!((date(headers, IF_RANGE), modified), (Some(date), Some(of)) if of.is_final && of.seconds == date)
         }
         Some(Ok(tag)) => tag.trim() == etag && !etag.starts_with("W/"),
-        Some(Err(_)) => false,
+        // Repeated, or no text.
+        None | Some(Err(_)) => false,
     }
 }
 

@@ -120,7 +120,7 @@ impl ContentResponse {
         }
         self.set(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         let applies = conditional::range_applies(request, &self.etag, self.modified);
-        let range_header = applies.then(|| request.get(http::header::RANGE)).flatten();
+        let range_header = range::of(request).filter(|_| applies);
         let ranges = range::parse(range_header, payload.size(), self.max_ranges);
         if let Payload::File(file) = &payload {
             content_limits::check_range(state, ranges != Ranges::Whole, file.size(), Remedy::Gateway)?;

@@ -295,7 +295,7 @@ impl Hosts {
     /// Returns the route of a request. A host reported by a proxy selects only configured hosts and websites, never
     /// the daemon, because many proxies forward whatever the client sent. In the other cases the request's own host
     /// decides.
-    pub(crate) fn way(&self, request_host: &RequestHost<'_>, path: &str) -> Route {
+    pub(crate) fn route(&self, request_host: &RequestHost<'_>, path: &str) -> Route {
         let is_configured = !self.exact.is_empty() || !self.patterns.is_empty();
         if !is_configured
             && request_host.forwarded.is_none()

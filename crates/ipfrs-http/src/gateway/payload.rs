@@ -8,7 +8,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{FileContent, Node, Span, TensorContent};
+use ipfrs_node::{FileContent, Node, Span, TensorContent, current_context, within_context};
 
 use super::content_type::SNIFF_BYTES;
 use super::range::Ranges;
@@ -137,9 +137,10 @@ impl Payload {
     /// # Errors
     /// The error of reading its beginning.
     async fn multipart(self, node: &Node, multipart: Multipart, length: u64) -> Result<Body> {
-        let node = node.clone();
+        // All ranges but the first are read while the response is sent.
+        let (node, context) = (node.clone(), current_context());
         let parts = stream::iter(multipart.parts).flat_map(move |(head, span)| {
-            let content = match (self.slice(span), &self) {
+            let content = || match (self.slice(span), &self) {
                 (None, Self::File(file)) => node.read(file, span).boxed(),
                 (None, Self::Tensors(tensors)) => node.read_tensors(tensors, span).boxed(),
                 (bytes, _) => {
@@ -148,7 +149,7 @@ impl Payload {
                     once(bytes).boxed()
                 }
             };
-            once(head).chain(content)
+            once(head).chain(within_context(context.clone(), content))
         });
         let pieces = begun(parts.chain(once(multipart.end)).boxed()).await?;
         Ok(Sized::body(pieces, length))

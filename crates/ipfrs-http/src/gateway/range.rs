@@ -1,6 +1,7 @@
 //! The `Range` header (RFC 9110, section 14).
 
-use http::HeaderValue;
+use http::header::RANGE;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use ipfrs_node::Span;
 
 /// Part of a payload to send.
@@ -14,6 +15,18 @@ pub(crate) enum Ranges {
     Many(Vec<Span>),
     /// All ranges are outside the payload.
     Unsatisfiable,
+}
+
+/// Returns the `Range` of a request. The field is no list, so repeated ones are as malformed as their combination
+/// would be (RFC 9110, 5.3 and 14.2), and ignored: a proxy may have used another one.
+pub(crate) fn of(headers: &HeaderMap) -> Option<&HeaderValue> {
+    single(headers, RANGE)
+}
+
+/// Returns the value of a field that is no list, unless it is repeated.
+pub(super) fn single(headers: &HeaderMap, name: HeaderName) -> Option<&HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    values.next().filter(|_| values.next().is_none())
 }
 
 /// Parses `Range` for a payload of `size` bytes. The header is ignored, as the RFC allows, if it uses another unit,

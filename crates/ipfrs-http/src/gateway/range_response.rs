@@ -8,7 +8,7 @@
 use axum::response::Response;
 use http::header::{
     CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
-    IF_UNMODIFIED_SINCE, RANGE,
+    IF_UNMODIFIED_SINCE,
 };
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
@@ -78,5 +78,5 @@ fn plain_range(parts: &Parts, format: Format) -> Option<&HeaderValue> {
         && parts.uri.query().is_none()
         && format == Format::Deserialised
         && !parts.headers.keys().any(|name| DECIDING.contains(name));
-    if is_plain { parts.headers.get(RANGE) } else { None }
+    if is_plain { range::of(&parts.headers) } else { None }
 }

@@ -1,12 +1,12 @@
 //! Context of a gateway request for the retrieval of missing content.
 
-use http::header::{RANGE, VIA};
+use http::header::VIA;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
 use ipfrs_node::{Expected, RequestContext};
 
 use super::format::Format;
-use super::range::byte_ranges;
+use super::range::{self, byte_ranges};
 use super::request::{self, Wanted};
 use super::site::Site;
 
@@ -40,7 +40,7 @@ fn expected(site: &Site, parts: &Parts) -> Expected {
     let Ok(wanted) = Wanted::of(site, parts, &site.content_path(parts.uri.path())) else { return Expected::Block };
     let of_format = |format: Format| match format {
         Format::Tar => Expected::All,
-        Format::Deserialised => parts.headers.get(RANGE).map_or(Expected::Entity, of_range),
+        Format::Deserialised => range::of(&parts.headers).map_or(Expected::Entity, of_range),
         // A CAR states its scope itself.
         Format::Car => Expected::Entity,
         Format::Raw | Format::Codec(_) | Format::IpnsRecord => Expected::Block,

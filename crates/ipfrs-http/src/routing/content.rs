@@ -4,7 +4,7 @@
 use std::time::SystemTime;
 
 use axum::body::Body;
-use axum::extract::{Extension, OriginalUri, Path, State};
+use axum::extract::{Extension, OriginalUri, State};
 use axum::response::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, LAST_MODIFIED, VARY};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
@@ -14,7 +14,7 @@ use ipfrs_node::Name;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::response::{HandlerResult, accepted, names};
+use super::response::{HandlerResult, InPath, accepted, names};
 use crate::body::header_text;
 use crate::error::{GatewayError, refused};
 use crate::gateway::hosts;
@@ -82,7 +82,7 @@ impl Filters {
 /// `GET /providers/{cid}`: this node, if it has the block. It knows no others.
 pub(super) async fn providers(
     State(state): State<AppState>,
-    Path(cid): Path<String>,
+    InPath(cid): InPath,
     uri: OriginalUri,
     over_tls: Option<Extension<OverTls>>,
     headers: HeaderMap,
@@ -98,7 +98,7 @@ pub(super) async fn providers(
 /// `GET /peers/{peer_id}`: the addresses of this node. It publishes those of no other.
 pub(super) async fn peers(
     State(state): State<AppState>,
-    Path(peer_id): Path<String>,
+    InPath(peer_id): InPath,
     uri: OriginalUri,
     over_tls: Option<Extension<OverTls>>,
     headers: HeaderMap,

@@ -2,14 +2,14 @@
 
 use std::time::SystemTime;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, EXPIRES, LAST_MODIFIED, VARY};
 use http::{HeaderMap, StatusCode};
 use ipfrs_core::ErrorKind;
 use ipfrs_node::{MAX_RECORD_BYTES, Name, Record};
 
-use super::response::{HandlerResult, accepted};
+use super::response::{HandlerResult, InPath, accepted};
 use crate::body::{self, header_text};
 use crate::error::{self, GatewayError, refused};
 use crate::gateway::format::IPNS_RECORD_MEDIA_TYPE;
@@ -21,7 +21,7 @@ const NONE_CACHE_CONTROL: &str = "public, max-age=15";
 
 /// `GET`: the record. If there is none, the response is 200 with a text instead of 404, as the request itself is
 /// valid (<https://specs.ipfs.tech/ipips/ipip-0513/>).
-pub(super) async fn get(State(state): State<AppState>, Path(name): Path<String>, headers: HeaderMap) -> HandlerResult {
+pub(super) async fn get(State(state): State<AppState>, InPath(name): InPath, headers: HeaderMap) -> HandlerResult {
     let name = Name::parse(&name)?;
     if !accepted(&headers, IPNS_RECORD_MEDIA_TYPE) {
         return Ok(not_acceptable(&format!(
@@ -52,7 +52,7 @@ fn answer(state: &AppState, name: &Name, record: &Record, request: &HeaderMap) -
 }
 
 /// `PUT`: stores the record if it is valid for the name and no better one is stored.
-pub(super) async fn put(State(state): State<AppState>, Path(name): Path<String>, request: Request) -> HandlerResult {
+pub(super) async fn put(State(state): State<AppState>, InPath(name): InPath, request: Request) -> HandlerResult {
     let name = Name::parse(&name)?;
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if content_type.split(';').next().unwrap_or_default().trim() != IPNS_RECORD_MEDIA_TYPE {

@@ -4,8 +4,7 @@ use axum::body::Body;
 use axum::extract::{Extension, OriginalUri, Request, State};
 use axum::response::Response;
 use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, RANGE,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -50,7 +49,7 @@ fn beyond_end(what: &str, size: u64) -> Refusal {
 async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Response, Refusal> {
     let query = Query::read(parts.uri.query().unwrap_or_default())?;
     let name = path.segments().last().map(|name| name.to_string_lossy().into_owned());
-    let expected = match parts.headers.get(RANGE) {
+    let expected = match range::of(&parts.headers) {
         _ if parts.method == Method::HEAD => Expected::Block,
         Some(range) => retrieval::of_range(range),
         None => Expected::of_file(query.offset.unwrap_or(0), query.limit),
@@ -78,7 +77,7 @@ async fn serve(state: &AppState, path: ContentPath, parts: &Parts) -> Result<Res
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 
     let is_head = parts.method == Method::HEAD;
-    let range = parts.headers.get(RANGE).filter(|_| conditional::range_applies(&parts.headers, &etag, None));
+    let range = range::of(&parts.headers).filter(|_| conditional::range_applies(&parts.headers, &etag, None));
     if let Some(span) = query.span(size)? {
         if range.is_some() {
             return Err(Error::invalid("Range cannot be combined with offset or limit: use one of them").into());

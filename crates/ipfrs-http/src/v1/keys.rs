@@ -8,12 +8,13 @@ use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
-use ipfrs_core::{Error, ErrorKind, Result, parse_cid, timestamp};
+use ipfrs_core::{Error, Result, parse_cid, timestamp};
 use ipfrs_middleware::auth::{KeyInfo, NewKey, Scope};
 use ipfrs_rpc::types::{ApiKey, ApiKeys, CreatedApiKey, NewApiKey};
 
 use super::batch_body;
 use super::parameters::InPath;
+use crate::body;
 use crate::error::Problem;
 use crate::request_id::RequestId;
 use crate::state::AppState;
@@ -37,7 +38,7 @@ pub(super) async fn create(
     body: Body,
 ) -> std::result::Result<Response, Problem> {
     let created = async {
-        let created = state.auth.create_key(wanted(body).await?).await?;
+        let created = state.auth.create_key(wanted(&state, body).await?).await?;
         Ok(CreatedApiKey { token: created.token.to_string(), key: shown(&created.info) })
     };
     let created = created.await.map_err(|e| Problem::new(e, &id))?;
@@ -59,10 +60,9 @@ pub(super) fn unstored(response: impl IntoResponse) -> Response {
     ([(CACHE_CONTROL, "no-store")], response).into_response()
 }
 
-async fn wanted(body: Body) -> Result<NewKey> {
-    let too_large = |_| Error::new(ErrorKind::TooLarge, format!("the body has more than {MAX_BODY_BYTES} bytes"));
-    let bytes = axum::body::to_bytes(body, MAX_BODY_BYTES).await.map_err(too_large)?;
-    let wanted: NewApiKey = batch_body::json(&bytes, r#"{"name": "ci", "scopes": ["read", "write"]}"#)?;
+async fn wanted(state: &AppState, body: Body) -> Result<NewKey> {
+    let body = body::whole(&state.memory, body, MAX_BODY_BYTES, "body of a key", "use fewer roots").await?;
+    let wanted: NewApiKey = batch_body::json(&body.bytes, r#"{"name": "ci", "scopes": ["read", "write"]}"#)?;
     if wanted.roots.as_ref().is_some_and(Vec::is_empty) {
         let why = "roots is empty, so that the key could read nothing: omit it for a key without a restriction";
         return Err(Error::invalid(why));

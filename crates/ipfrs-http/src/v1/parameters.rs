@@ -1,13 +1,14 @@
 //! Parameters of routes. Unknown and repeated ones in a query are errors, since one of them would be ignored.
 
-use axum::extract::{Extension, FromRequestParts, Path, Request};
+use axum::extract::{Extension, FromRequestParts, Request};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use http::Uri;
 use http::request::Parts;
-use http::{Method, Uri};
 use ipfrs_core::{Error, Result};
 
 use crate::error::Problem;
+use crate::path_parameter;
 use crate::request_id::RequestId;
 
 /// The only parameter in the path of a route.
@@ -19,18 +20,26 @@ impl<S: Send + Sync> FromRequestParts<S> for InPath {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         let Extension(id) =
             Extension::<RequestId>::from_request_parts(parts, state).await.map_err(IntoResponse::into_response)?;
-        let malformed = |_| Problem::new(Error::invalid("the path is not UTF-8"), &id).into_response();
-        Path::from_request_parts(parts, state).await.map(|Path(text)| Self(text)).map_err(malformed)
+        path_parameter::only(parts, state).await.map(Self).map_err(|e| Problem::new(e, &id).into_response())
     }
 }
 
-/// Refuses a query. A layer of routes without parameters. OPTIONS, which clients of tus send, is about any address.
+/// Refuses a query. A layer of the methods of routes without parameters.
 pub(super) async fn none(Extension(id): Extension<RequestId>, request: Request, next: Next) -> Response {
-    match form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()).next() {
-        Some((name, _)) if request.method() != Method::OPTIONS => {
-            Problem::new(unknown(&name, "this route has none"), &id).into_response()
-        }
-        _ => next.run(request).await,
+    match check_none(request.uri()) {
+        Ok(()) => next.run(request).await,
+        Err(e) => Problem::new(e, &id).into_response(),
+    }
+}
+
+/// Checks that a request has no query.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) otherwise.
+pub(super) fn check_none(uri: &Uri) -> Result<()> {
+    match form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).next() {
+        Some((name, _)) => Err(unknown(&name, "this route has none")),
+        None => Ok(()),
     }
 }
 

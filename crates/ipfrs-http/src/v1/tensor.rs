@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use axum::extract::{Extension, OriginalUri, Request, State};
 use axum::response::Response;
-use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, RANGE, X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, Result};
@@ -142,7 +140,7 @@ async fn tensors(
     headers.insert(CONTENT_DISPOSITION, disposition::header("attachment", &tensor_query.file_name(file)));
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     let etag = etag.as_ref().and_then(|etag| etag.to_str().ok()).unwrap_or_default();
-    let range = parts.headers.get(RANGE).filter(|_| conditional::range_applies(&parts.headers, etag, None));
+    let range = range::of(&parts.headers).filter(|_| conditional::range_applies(&parts.headers, etag, None));
     let ranges = range::parse(range, size, state.config.max_ranges);
     content_limits::check_range(state, ranges != range::Ranges::Whole, size, Remedy::Tensor)?;
     if ranges == range::Ranges::Unsatisfiable {

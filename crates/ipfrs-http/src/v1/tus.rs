@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{NewUpload, UploadStatus};
 
-use super::parameters::InPath;
+use super::parameters::{self, InPath};
 use super::refusal::Refusal;
 use super::upload::{self, Query};
 use crate::body::{self, header_text};
@@ -70,19 +70,32 @@ pub(super) async fn collection(
 pub(super) async fn one(
     State(state): State<AppState>,
     Extension(id): Extension<RequestId>,
-    InPath(upload): InPath,
+    upload: Result<InPath, Response>,
     mut request: Request,
 ) -> Response {
     if let Err(refusal) = override_method(&state, &mut request) {
         return refusal.answer(&id);
     }
-    match *request.method() {
-        Method::OPTIONS => options(&state),
-        Method::HEAD => with_version(head(&state, request.headers(), &upload).await, &id),
-        Method::PATCH => with_version(patch(&state, request, &upload).await, &id),
-        Method::DELETE => with_version(delete(&state, request.headers(), &upload).await, &id),
-        _ => method_not_allowed(UPLOAD_METHODS, &id),
+    let method = request.method().clone();
+    match method {
+        // Clients of tus ask any address for the capabilities of the server.
+        Method::OPTIONS => return options(&state),
+        Method::HEAD | Method::PATCH | Method::DELETE => {}
+        _ => return method_not_allowed(UPLOAD_METHODS, &id),
     }
+    let upload = match upload {
+        Ok(InPath(upload)) => upload,
+        Err(refusal) => return refusal,
+    };
+    if let Err(error) = parameters::check_none(request.uri()) {
+        return Refusal::from(error).answer(&id);
+    }
+    let answer = match method {
+        Method::HEAD => head(&state, request.headers(), &upload).await,
+        Method::PATCH => patch(&state, request, &upload).await,
+        _ => delete(&state, request.headers(), &upload).await,
+    };
+    with_version(answer, &id)
 }
 
 /// Replaces POST by the method in `X-HTTP-Method-Override`, for clients that can send nothing else. The access rule and

@@ -6,11 +6,12 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::{Error, ErrorKind, Result, without_credentials};
 use serde::de::DeserializeOwned;
-use toml::de::DeTable;
-use toml::{Table, Value};
+use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Table, Value};
 
+use super::credentials::hide_credentials;
 use super::file::{HIDDEN, parsed_key};
 use super::known_names::{known_key, known_section, nearest};
 use super::{Config, ConfigFile, SECTIONS};
@@ -117,6 +118,8 @@ struct Setting {
 #[derive(Debug, Clone)]
 pub struct Settings {
     by_key: BTreeMap<(&'static str, &'static str), Setting>,
+    /// Environment variables that are named like settings, but resemble none.
+    ignored: Vec<String>,
     sources: Sources,
 }
 
@@ -146,7 +149,7 @@ impl Settings {
     }
 
     fn of(sources: &Sources, text: Option<&str>, origin: impl Fn(usize) -> Origin) -> Result<Self> {
-        let mut settings = Self { by_key: BTreeMap::new(), sources: sources.clone() };
+        let mut settings = Self { by_key: BTreeMap::new(), ignored: Vec::new(), sources: sources.clone() };
         if let Some(text) = text {
             settings.add_toml(text, origin)?;
         }
@@ -174,6 +177,15 @@ impl Settings {
             Error::invalid(format!("{origin}: {}", e.message().trim()))
         };
         let spanned_tables = DeTable::parse(text).map_err(invalid_toml)?;
+        for (section, keys) in spanned_tables.get_ref() {
+            for (key, value) in keys.get_ref().as_table().into_iter().flatten() {
+                if let Some((offset, number)) = large_integer(value) {
+                    let (origin, section, key) = (at(offset), section.get_ref(), key.get_ref());
+                    let why = "an integer must fit into 64 bits with a sign";
+                    return Err(Error::invalid(format!("{origin}: {section}.{key} = {number}: {why}")));
+                }
+            }
+        }
         let mut values: Table = toml::from_str(text).map_err(invalid_toml)?;
         for (name, spanned_table) in spanned_tables.get_ref() {
             let origin = at(name.span().start);
@@ -198,8 +210,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Ignores variables that contain no known section and are not similar to a known key, because other programs may
-    /// use them.
+    /// Only notes variables that contain no known section and are not similar to a known key, because other programs
+    /// may use them.
     fn add_variable(&mut self, name: &str, text: &str) -> Result<()> {
         let Some(rest) = name.strip_prefix(ENV_PREFIX).map(str::to_ascii_lowercase) else { return Ok(()) };
         let origin = Origin::Variable(name.to_owned());
@@ -231,7 +243,10 @@ impl Settings {
                 let near = near.to_ascii_uppercase();
                 Err(Error::invalid(format!("{origin}: there is no such setting: did you mean {ENV_PREFIX}{near}?")))
             }
-            None => Ok(()),
+            None => {
+                self.ignored.push(name.to_owned());
+                Ok(())
+            }
         }
     }
 
@@ -267,6 +282,11 @@ impl Settings {
     #[must_use]
     pub fn names(&self, section: &str, key: &str) -> bool {
         self.by_key.keys().any(|(of, named)| *of == section && *named == key)
+    }
+
+    /// Returns the environment variables that are named like settings, but resemble none.
+    pub(super) fn ignored(&self) -> &[String] {
+        &self.ignored
     }
 
     /// Returns what sets a key and is not the file.
@@ -313,7 +333,7 @@ impl Settings {
             config.validate().map_err(|error| self.locate(error))?;
             Ok(config)
         });
-        checked.map_err(|error| Error::new(error.kind(), without_credentials(error.message())))
+        checked.map_err(|error| Error::new(error.kind(), without_credentials(error.message(), HIDDEN)))
     }
 
     /// Returns one section, from its defaults and the settings.
@@ -403,39 +423,24 @@ impl Settings {
     }
 }
 
-/// Replaces user names and passwords in URLs, and the keys of private networks.
-fn hide_credentials(value: &mut Value) {
-    match value {
-        Value::String(text) => *text = without_credentials(text),
-        Value::Array(values) => values.iter_mut().for_each(hide_credentials),
-        Value::Table(values) => values.iter_mut().for_each(|(key, value)| match key.as_str() {
-            "private_network_key" | "password_sha256" | "secret" if value.as_str() != Some("") => {
-                *value = Value::String(HIDDEN.to_owned())
-            }
-            _ => hide_credentials(value),
-        }),
-        _ => {}
-    }
-}
-
-/// Replaces user names and passwords in the URLs of a text, with what is between a URL without a path and a later `@`.
-fn without_credentials(text: &str) -> String {
-    let mut parts = text.split("://");
-    let mut shown = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        // A password may contain everything else.
-        let authority = &part[..part.find('/').unwrap_or(part.len())];
-        shown += "://";
-        shown += &authority.rfind('@').map_or_else(|| part.to_owned(), |at| format!("{HIDDEN}{}", &part[at..]));
-    }
-    shown
-}
-
 /// Whether Kubernetes or Docker set the variable for a service whose name has the same prefix:
 /// `IPFRS_SERVICE_PORT=8080`, `IPFRS_PORT_8080_TCP_ADDR=10.0.0.1`, `IPFRS_PORT=tcp://10.0.0.1:8080`.
 fn is_service_link(name: &str, text: &str) -> bool {
     ["_SERVICE_HOST", "_SERVICE_PORT", "_TCP", "_UDP"].iter().any(|part| name.contains(part))
         || ["tcp://", "udp://"].iter().any(|scheme| text.starts_with(scheme))
+}
+
+/// Returns the first integer in a value that TOML parsers need not support, and its place. The error of the library
+/// names no key.
+fn large_integer(value: &Spanned<DeValue<'_>>) -> Option<(usize, String)> {
+    match value.get_ref() {
+        DeValue::Integer(number) if i64::from_str_radix(number.as_str(), number.radix()).is_err() => {
+            Some((value.span().start, number.to_string()))
+        }
+        DeValue::Array(values) => values.iter().find_map(large_integer),
+        DeValue::Table(values) => values.values().find_map(large_integer),
+        _ => None,
+    }
 }
 
 fn from_text(text: &str, origin: Origin) -> Setting {

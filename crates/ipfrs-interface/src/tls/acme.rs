@@ -143,8 +143,8 @@ impl Challenges {
         is_of_authority.then(|| self.0.lock().get(&hello.server_name()?.to_ascii_lowercase()).cloned())
     }
 
-    /// Answers for `domain` until the returned value is dropped.
-    fn answer(&self, domain: &str, digest: &[u8], provider: &CryptoProvider) -> Result<Answered> {
+    /// Serves the certificate of a challenge for `domain` until the returned value is dropped.
+    fn serve(&self, domain: &str, digest: &[u8], provider: &CryptoProvider) -> Result<ServedChallenge> {
         let broken = |e: rcgen::Error| Error::internal("cannot create a certificate for a challenge").with_source(e);
         let domain = domain.to_ascii_lowercase();
         let mut params = CertificateParams::new(vec![domain.clone()]).map_err(broken)?;
@@ -157,16 +157,17 @@ impl Challenges {
         // Unchecked, because the check does not know the extension of the challenge, which is critical.
         let key = CertifiedKey::new(vec![certificate.der().clone()], key);
         self.0.lock().insert(domain.clone(), Arc::new(key));
-        Ok(Answered { challenges: self.clone(), domain })
+        Ok(ServedChallenge { challenges: self.clone(), domain })
     }
 }
 
-struct Answered {
+/// A challenge whose certificate is served.
+struct ServedChallenge {
     challenges: Challenges,
     domain: String,
 }
 
-impl Drop for Answered {
+impl Drop for ServedChallenge {
     fn drop(&mut self) {
         self.challenges.0.lock().remove(&self.domain);
     }
@@ -234,7 +235,7 @@ impl Acme {
                 return Err(failed("the authority asks for something that is no domain"));
             };
             let digest = challenge.key_authorization().digest();
-            answered.push(self.challenges.answer(domain, digest.as_ref(), &self.provider)?);
+            answered.push(self.challenges.serve(domain, digest.as_ref(), &self.provider)?);
             challenge.set_ready().await.map_err(refused)?;
         }
         let retries = RetryPolicy::default();

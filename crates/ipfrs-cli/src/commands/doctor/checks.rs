@@ -44,6 +44,11 @@ pub(super) fn configuration(globals: &Globals, repo: &Path) -> (Finding, Config)
         Ok((_, config)) if let Err(error) = config.check_references(repo) => {
             (Finding::error(CHECK, error.to_string(), fix), config)
         }
+        Ok((_, config)) if !config.ignored_variables().is_empty() => {
+            let variables = config.ignored_variables().join(", ");
+            let message = format!("no settings have names like these environment variables: {variables}");
+            (Finding::warning(CHECK, message, "remove them, or correct their names"), config)
+        }
         Ok((Some(file), config)) => (Finding::ok(CHECK, format!("{} is valid", file.display())), config),
         Ok((None, config)) => (Finding::ok(CHECK, "there is no file: the defaults apply"), config),
         Err(error) => {

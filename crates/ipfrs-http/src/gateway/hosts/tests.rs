@@ -18,7 +18,7 @@ fn place(host: &str) -> String {
     let uri = Uri::default();
     let headers = HeaderMap::from_iter([(HOST, host.parse().unwrap())]);
     let Ok(request_host) = RequestHost::read(&uri, &headers, false, false) else { return "invalid".into() };
-    match Hosts::new(&config, &[]).way(&request_host, "/") {
+    match Hosts::new(&config, &[]).route(&request_host, "/") {
         Route::Daemon => "daemon".into(),
         Route::Gateway => "plain".into(),
         Route::Hosted(hosted_request) => match hosted_request.place {

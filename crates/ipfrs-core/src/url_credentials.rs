@@ -1,0 +1,41 @@
+//! User names and passwords in URLs, which logs and clients must not see.
+
+/// Replaces user names and passwords in the URLs of a text by `shown`, with what is between a URL without a path and a
+/// later `@`. If `shown` is empty, the `@` is removed too.
+#[must_use]
+pub fn without_credentials(text: &str, shown: &str) -> String {
+    let mut parts = text.split("://");
+    let mut safe = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // A password may contain everything else.
+        let authority = &part[..part.find('/').unwrap_or(part.len())];
+        safe += "://";
+        match authority.rfind('@') {
+            None => safe += part,
+            Some(at) if shown.is_empty() => safe += &part[at + 1..],
+            Some(at) => {
+                safe += shown;
+                safe += &part[at..];
+            }
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_of_all_urls_are_replaced_or_removed() {
+        for (text, replaced, removed) in [
+            ("http://example.org/a@b", "http://example.org/a@b", "http://example.org/a@b"),
+            ("https://user:p@ss@host:1/x", "https://***@host:1/x", "https://host:1/x"),
+            ("http://u@h/, http://v:w@i", "http://***@h/, http://***@i", "http://h/, http://i"),
+            ("no URL: a@b", "no URL: a@b", "no URL: a@b"),
+        ] {
+            assert_eq!(without_credentials(text, "***"), replaced);
+            assert_eq!(without_credentials(text, ""), removed);
+        }
+    }
+}
