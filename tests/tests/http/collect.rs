@@ -188,6 +188,8 @@ async fn no_cache_holds_a_pack_that_gc_removed() {
         let kept = gateway.add("", mine.clone()).await;
         fill_caches(&gateway, &tree).await;
         gateway.content(&format!("/ipfs/{kept}")).await;
+        // Responses hold the packs that they read until their requests end.
+        gateway.until_idle().await;
 
         let before = allocated_bytes(&gateway);
         let freed = freed_bytes(&gateway).await;

@@ -313,11 +313,6 @@ async fn until_status(gateway: &TestGateway, path: &str, status: u16) {
     tokio::time::timeout(Duration::from_secs(60), asking).await.unwrap_or_else(|_| panic!("{path} never was {status}"));
 }
 
-async fn until_metric(gateway: &TestGateway, name: &str, value: u64) {
-    let asking = async { while gateway.metric(name).await != value {} };
-    tokio::time::timeout(Duration::from_secs(60), asking).await.unwrap_or_else(|_| panic!("{name} never was {value}"));
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_denylists_reload_and_invalidate_caches() {
     let (repo, cids) = repo(tree).await;
@@ -334,16 +329,16 @@ async fn changed_denylists_reload_and_invalidate_caches() {
     // Append a rule.
     fs::write(dir.join("0.deny"), format!("name: first\n---\n{inside}\n")).unwrap();
     until_status(&gateway, &inside, 410).await;
-    assert_eq!(gateway.metric(&rules(0)).await, 1);
+    gateway.assert_metric(&rules(0), 1).await;
     gateway.content(&file).await;
     let appended = fs::OpenOptions::new().append(true).open(dir.join("0.deny"));
     std::io::Write::write_all(&mut appended.unwrap(), format!("/ipfs/{bad}\n").as_bytes()).unwrap();
     until_status(&gateway, &file, 410).await;
-    assert_eq!(gateway.metric(&rules(0)).await, 2);
+    gateway.assert_metric(&rules(0), 2).await;
     // An invalid list: the previous rules stay in effect.
     fs::write(dir.join("new"), "version: 9\n---\n").unwrap();
     fs::rename(dir.join("new"), dir.join("0.deny")).unwrap();
-    until_metric(&gateway, "ipfrs_denylist_reload_failures_total", 1).await;
+    gateway.assert_metric("ipfrs_denylist_reload_failures_total", 1).await;
     assert_gone(gateway.get(&file).await, "the previous rules").await;
     // A second list, whose later rules allow the content.
     fs::write(dir.join("1.deny"), format!("!/ipfs/{bad}\n")).unwrap();

@@ -191,6 +191,43 @@ async fn if_range_requires_the_same_strong_tag() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn repeated_fields_that_are_no_lists_are_ignored() {
+    const DATE: &str = "Wed, 21 Oct 2015 07:28:00 GMT";
+    let gateway = TestGateway::start().await;
+    let content = content::bytes(SIZE);
+    let cid = gateway.add("", content.clone()).await;
+    let tag = format!("\"{cid}\"");
+    let dated = gateway.add("mtime=1000000000", "0123456789").await;
+    let (path, dated) = (format!("/ipfs/{cid}"), format!("/ipfs/{dated}"));
+    let (range, if_range, since) = (("range", "bytes=2-4"), ("if-range", tag.as_str()), ("if-modified-since", DATE));
+    for (path, headers, status) in [
+        (&path, &[range][..], 206),
+        (&path, &[range, range], 200),
+        (&path, &[range, ("range", "bytes=0-0")], 200),
+        (&path, &[range, if_range], 206),
+        (&path, &[range, if_range, if_range], 200),
+        (&format!("/v1/stream/download/{cid}"), &[range, range], 200),
+        (&dated, &[since], 304),
+        (&dated, &[since, since], 200),
+        (&dated, &[("if-unmodified-since", "Wed, 21 Oct 1998 07:28:00 GMT")], 412),
+        (&dated, &[("if-unmodified-since", "Wed, 21 Oct 1998 07:28:00 GMT"); 2], 200),
+        // Lists.
+        (&path, &[("if-none-match", "\"a\""), ("if-none-match", tag.as_str())], 304),
+        (&path, &[("if-match", "\"a\""), ("if-match", tag.as_str())], 200),
+        // The head of a partial response is cached by now.
+        (&path, &[range, range], 200),
+    ] {
+        let request = gateway.request(Method::GET, path);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), status, "{path} {headers:?}");
+        if status == 200 && *path != dated {
+            assert!(response.bytes().await.unwrap() == content, "{path} {headers:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn if_none_match_takes_precedence_over_range() {
     let gateway = TestGateway::start().await;
     let cid = gateway.add("", "0123456789").await;

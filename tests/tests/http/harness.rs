@@ -185,17 +185,30 @@ impl TestGateway {
     }
 
     /// Waits until the value of a counter or gauge fits. A missing metric has the value 0, because labels appear with
-    /// the first count.
+    /// the first count. Panics after two minutes.
     pub(crate) async fn until_metric(&self, name: &str, fits: impl Fn(u64) -> bool) {
-        while !fits(self.find_metric(name).await.unwrap_or(0)) {
-            tokio::task::yield_now().await;
-        }
+        let mut last = 0;
+        let fitting = async {
+            loop {
+                last = self.find_metric(name).await.unwrap_or(0);
+                if fits(last) {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let outcome = tokio::time::timeout(Duration::from_secs(120), fitting).await;
+        outcome.unwrap_or_else(|_| panic!("{name} stays at {last}"));
+    }
+
+    /// Waits until a counter or gauge has a value. Some change shortly after the client has the whole response.
+    pub(crate) async fn assert_metric(&self, name: &str, value: u64) {
+        self.until_metric(name, |found| found == value).await;
     }
 
     /// Waits until no request holds a permit. A client can have a whole response before its request ends.
     pub(crate) async fn until_idle(&self) {
-        let idle = self.until_metric("ipfrs_http_requests_active", |requests| requests == 0);
-        tokio::time::timeout(Duration::from_secs(60), idle).await.unwrap();
+        self.assert_metric("ipfrs_http_requests_active", 0).await;
     }
 
     /// Returns the number of blocks in the store.

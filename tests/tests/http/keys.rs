@@ -63,6 +63,11 @@ async fn key_commands_work_and_survive_a_restart() {
     assert_eq!(names(&gateway).await, ["self", "a", "c ü"]);
     let message = failure(&gateway, "key/rm?arg=a&arg=none").await;
     assert!(message.contains("no key named none") && names(&gateway).await.len() == 3, "all or none: {message}");
+    let message = failure(&gateway, "key/rm?arg=a&arg=a").await;
+    assert!(
+        message == "no key named a was found" && names(&gateway).await.len() == 3,
+        "as if removed twice: {message}"
+    );
     assert_eq!(gateway.rpc_json("key/rm?arg=a").await, json!({"Keys": [{"Name": "a", "Id": made["Id"]}]}));
     assert_eq!(names(&gateway).await, ["self", "c ü"]);
 }
@@ -150,9 +155,21 @@ async fn key_files_must_be_readable_by_the_owner_only() {
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "no drafts stay behind");
     assert_eq!(mode(&file), 0o600);
     fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
-    let message = failure_of(&gateway, "key/rename?arg=key&arg=new").await;
+    // No right of the caller would change that.
+    let message = failure(&gateway, "key/rename?arg=key&arg=new").await;
     assert!(message.contains("0640") && message.contains("chmod 600") && message.contains("key_nnsxs"), "{message}");
     assert_eq!(names(&gateway).await, ["self", "other"]);
+    let problems =
+        async || serde_json::from_slice::<Value>(&gateway.content("/health").await).unwrap()["problems"].take();
+    let named = problems().await.to_string();
+    assert!(named.contains("chmod 600") && named.contains("key_nnsxs"), "{named}");
+    fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
+    assert_eq!(problems().await, Value::Null);
+    // Found when it is used, after all keys were checked.
+    fs::set_permissions(&file, Permissions::from_mode(0o404)).unwrap();
+    let message = failure(&gateway, "name/publish?arg=bafkqaaa&key=key").await;
+    assert!(message.contains("0404") && message.contains("key_nnsxs"), "{message}");
+    assert!(problems().await.to_string().contains("key_nnsxs"));
     fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
     assert_eq!(names(&gateway).await, ["self", "key", "other"]);
     // Names that Kubo accepts, but that no key can be given here, still work.
@@ -227,7 +244,12 @@ async fn messages_are_signed_and_verified_as_kubo_does() {
     let verify = format!("key/verify?signature={signature}");
     let verified: Value = gateway.post_form(&verify, message()).await.json().await.unwrap();
     assert_eq!((&verified["Key"]["Name"], &verified["SignatureValid"]), (&json!("self"), &json!(false)));
-    for (query, says) in [("key=none&signature=uAA", "none"), ("signature=!", "multibase"), (RSA_QUERY, "public key")] {
+    for (query, says) in [
+        ("key=none&signature=uAA", "'\"none\"' is not a known key, an IPNS Name, or a valid PeerID"),
+        ("signature=!", "selected encoding not supported"),
+        ("signature=", "cannot decode multibase for zero length string"),
+        (RSA_QUERY, "public key"),
+    ] {
         let message = rpc_failure(gateway.post_form(&format!("key/verify?{query}"), message()).await).await;
         assert!(message.contains(says), "{query}: {message}");
     }

@@ -163,13 +163,14 @@ async fn request_past_deadline_returns_504_or_aborts() {
         assert_eq!((answer.status, answer.is_complete), (200, false), "{route}");
     }));
     timeout(WATCHDOG, async { tokio::join!(heads, bodies) }).await.unwrap();
-    assert_eq!(struck(&gateway, "max_request").await, 5);
+    gateway.assert_metric("ipfrs_refusals_total{limit=\"max_request\"}", 5).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_over_the_limit_return_429() {
     let (gateway, store) = slow(|config| config.gateway.max_concurrent_requests = 2).await;
     let (first, second) = (gateway.add("", "first").await, gateway.add("", "second").await);
+    gateway.until_idle().await;
     store.withhold(&first);
     let waiting = || tokio::spawn(gateway.request(Method::GET, &format!("/ipfs/{first}")).send());
     let held = [waiting(), waiting()];
@@ -196,8 +197,9 @@ async fn requests_over_the_limit_return_429() {
     for held in held {
         assert_eq!(held.await.unwrap().unwrap().text().await.unwrap(), "first");
     }
+    gateway.until_idle().await;
     assert_eq!(gateway.content(&path).await, "second");
-    assert_eq!(gateway.metric("ipfrs_http_requests_active").await, 0);
+    gateway.until_idle().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -238,7 +240,7 @@ async fn connection_of_a_stalled_client_is_closed() {
     wire.send(format!("GET /ipfs/{cid} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
     wire.take(100_000).await;
     timeout(WATCHDOG, async { while struck(&gateway, "write_timeout").await == 0 {} }).await.unwrap();
-    assert_eq!(gateway.metric("ipfrs_http_requests_active").await, 0);
+    gateway.until_idle().await;
     assert!(wire.rest().await.len() < 64 << 20);
 }
 
@@ -256,7 +258,7 @@ async fn stalled_http2_stream_is_reset_alone() {
     let response = h2.get(gateway.url(&format!("/ipfs/{small}"))).send().await.unwrap();
     assert_eq!(response.text().await.unwrap(), "small");
     assert_eq!(gateway.metric("ipfrs_http_connections_active").await, connections);
-    assert_eq!(gateway.metric("ipfrs_http_requests_active").await, 0);
+    gateway.until_idle().await;
     // A slow client that reads occasionally receives the whole response.
     let mut slow = h2.get(gateway.url(&format!("/ipfs/{large}"))).send().await.unwrap();
     let mut taken = 0;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure};
 use crate::multipart::Form;
+use crate::wire::Wire;
 
 /// Returns bytes that repeat after 251 bytes.
 pub(crate) fn pattern(len: usize, start: usize) -> Vec<u8> {
@@ -374,6 +375,21 @@ async fn add_puts_files_into_the_tree() {
     assert_eq!(cid(&gateway, "/d/b").await, added);
     gateway.add_form("to-files=", Form::new().file("t/x", "x").file("t/y", "y")).await;
     assert_eq!(gateway.rpc_bytes("files/read?arg=/t/y").await, "y");
+    // The content ID comes before the error.
+    let body = form();
+    let (kind, body) = (body.content_type(), body.end());
+    let head = format!(
+        "POST /api/v0/add?to-files=/d/ HTTP/1.1\r\nTE: trailers\r\nContent-Type: {kind}\r\nHost: localhost\r\n\
+         Connection: close\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut wire = Wire::connect(&gateway).await;
+    wire.send([head.as_bytes(), &body].concat()).await;
+    let answer = wire.answer().await;
+    let lines: Vec<Value> = answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((answer.status, &lines[0]["Hash"], lines.len()), (200, &json!(added), 2), "{lines:?}");
+    let taken = "to-files: cannot put node in path \"/d/a.txt\": directory already has entry by that name";
+    assert_eq!(answer.trailer("x-stream-error"), taken);
     for (options, form, message) in [
         (
             "to-files=/d/",

@@ -220,6 +220,8 @@ async fn documented_metrics_exist_and_change_when_used() {
     let gateway = TestGateway::start().await;
     let before = samples(&gateway).await;
     use_everything(&gateway).await;
+    // Durations and streams end with the requests.
+    gateway.until_idle().await;
     let after = samples(&gateway).await;
     for (family, least) in [
         ("ipfrs_http_requests_total", 12.0),

@@ -47,6 +47,7 @@ async fn ask(connection: &Client, gateway: &TestGateway, path: &str, times: usiz
 async fn client_with_many_stalled_streams_leaves_half_of_the_permits() {
     let gateway = TestGateway::start().await;
     let path = format!("/ipfs/{}", gateway.add("", content::bytes(100_000)).await);
+    gateway.until_idle().await;
     let (mut held, mut refused, mut connections) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..42 {
         let connection = stalling(1);
@@ -74,6 +75,7 @@ async fn clients_behind_trusted_proxy_have_separate_shares() {
     })
     .await;
     let path = format!("/ipfs/{}", gateway.add("", content::bytes(100_000)).await);
+    gateway.until_idle().await;
     let (proxy, other) = (stalling(1), stalling(2));
     let [first, refused] = ask(&proxy, &gateway, &path, 30, "192.0.2.1").await;
     assert_eq!((first.len(), refused.len()), (8, 22));
@@ -153,6 +155,7 @@ async fn stalled_responses_of_others_yield_to_a_client_over_its_share() {
     })
     .await;
     let path = format!("/ipfs/{}", gateway.add("", content::bytes(100_000)).await);
+    gateway.until_idle().await;
     let mut held = Vec::new();
     for (number, share) in [(10, 32), (11, 16), (12, 8)] {
         let connection = stalling(number);

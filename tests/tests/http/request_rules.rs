@@ -201,12 +201,72 @@ async fn rpc_timeout_during_stream_is_reported_at_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rpc_refuses_encodings_other_than_json_and_text() {
+async fn rpc_refuses_encodings_that_kubo_does_not_have() {
     let gateway = TestGateway::start().await;
-    for (encoding, status) in [("json", 200), ("", 400), ("text", 200), ("xml", 400), ("protobuf", 400)] {
+    for (encoding, status) in [("json", 200), ("", 400), ("text", 200), ("xml", 200), ("protobuf", 400)] {
         let answer =
             exchange(&gateway, format!("POST /api/v0/version?encoding={encoding} HTTP/1.1\r\nContent-Length: 0")).await;
         assert_eq!(answer.status, status, "{encoding}");
-        assert_eq!(answer.text().contains("use json"), status == 400, "{encoding}: {}", answer.text());
+        assert_eq!(answer.text().contains("invalid encoding"), status == 400, "{encoding}: {}", answer.text());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn method_is_checked_before_parameters() {
+    const UPLOAD: &str = "DELETE, HEAD, OPTIONS, PATCH";
+    let gateway = TestGateway::start().await;
+    for (method, path, allow) in [
+        (Method::GET, "/v1/stream/upload/x?y", UPLOAD),
+        (Method::PUT, "/v1/stream/upload/%FF", UPLOAD),
+        (Method::GET, "/v1/block/batch/get?x=1", "POST"),
+        (Method::PATCH, "/v1/auth/keys/%FF?x", "DELETE"),
+        (Method::PUT, "/pinning/v1/pins/%FF", "GET, HEAD, POST, DELETE"),
+        (Method::DELETE, "/routing/v1/providers/%FF?filter-addrs=a&filter-addrs=b", "GET, HEAD, OPTIONS"),
+        (Method::PUT, "/ipfs/bafkqaaa?format=nonsense", "GET, HEAD, OPTIONS"),
+        (Method::POST, "/graphql/ws?x", "GET, HEAD"),
+        (Method::DELETE, "/graphql/schema.graphql", "GET, HEAD"),
+    ] {
+        let response = gateway.request(method.clone(), path).send().await.unwrap();
+        assert_eq!((response.status().as_u16(), header(&response, "allow")), (405, allow), "{method} {path}");
+        assert!(!response.bytes().await.unwrap().is_empty(), "{method} {path}");
+    }
+    let options = gateway.request(Method::OPTIONS, "/v1/stream/upload/x?y").send().await.unwrap();
+    assert_eq!(options.status(), 204);
+    let head = gateway.request(Method::HEAD, "/v1/stream/upload/x?y").header("tus-resumable", "1.0.0");
+    assert_eq!(head.send().await.unwrap().status(), 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_that_are_not_utf8_are_refused_in_the_form_of_each_api() {
+    let gateway = TestGateway::start().await;
+    for method in [Method::GET, Method::POST, Method::DELETE] {
+        let pin = gateway.request(method.clone(), "/pinning/v1/pins/%FF").body(json!({"cid": "bafkqaaa"}).to_string());
+        let refused = pin.send().await.unwrap();
+        assert_eq!(refused.status(), 400, "{method}");
+        let error: Value = refused.json().await.unwrap();
+        assert_eq!(error, json!({"error": {"reason": "BAD_REQUEST", "details": "the path is not UTF-8"}}));
+    }
+    for (method, path) in [
+        (Method::GET, "/routing/v1/ipns/%FF"),
+        (Method::PUT, "/routing/v1/ipns/%FF"),
+        (Method::GET, "/routing/v1/providers/%FF"),
+        (Method::GET, "/routing/v1/peers/%FF"),
+    ] {
+        let refused = gateway.request(method, path).send().await.unwrap();
+        assert_eq!(refused.status(), 400, "{path}");
+        let text = refused.text().await.unwrap();
+        assert!(text.contains("the path is not UTF-8"), "{path}: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn body_of_a_key_that_does_not_arrive_is_not_too_large() {
+    let gateway = TestGateway::start_with(|config| config.gateway.upload_idle_seconds = 1).await;
+    let post = |length: usize| format!("POST /v1/auth/keys HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{{");
+    for (length, status, named) in [(100, 400, "gateway.upload_idle_seconds = 1"), (300_000, 413, "body of a key")] {
+        let mut wire = Wire::connect(&gateway).await;
+        wire.send(post(length)).await;
+        let refused = wire.answer().await;
+        assert!(refused.status == status && refused.text().contains(named), "{}", refused.text());
     }
 }

@@ -76,6 +76,9 @@ impl BlockStore for Withholding {
     }
 
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        for block in &blocks {
+            self.permission(block.cid()).await;
+        }
         self.inside.put_many(blocks, mode).await
     }
 

@@ -3,15 +3,15 @@
 use std::collections::HashSet;
 use std::convert::Infallible;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use futures::stream::{self, StreamExt};
 use ipfrs_proto::block::v1::batch_get_blocks_response::Result as Got;
 use ipfrs_proto::block::v1::put_result::Result as PutOutcome;
 use ipfrs_proto::block::v1::stream_blocks_request::Operation;
 use ipfrs_proto::block::v1::stream_blocks_response::Result as Answer;
 use ipfrs_proto::block::v1::{
-    BatchGetBlocksRequest, BatchPutBlocksRequest, DeleteBlockRequest, GetBlockRequest, HasBlockRequest,
-    PutBlockRequest, PutOptions, StreamBlocksRequest, StreamBlocksResponse,
+    BatchGetBlocksRequest, BatchPutBlocksRequest, BatchPutBlocksResponse, DeleteBlockRequest, GetBlockRequest,
+    HasBlockRequest, PutBlockRequest, PutOptions, StreamBlocksRequest, StreamBlocksResponse,
 };
 use prost::Message;
 use reqwest::Body;
@@ -20,6 +20,7 @@ use tonic::{Code, Status};
 
 use super::{ABSENT, assert_failed, block_client, raw, stored, with_options};
 use crate::harness::{TestGateway, client};
+use crate::withholding::Withholding;
 
 fn get(cid: &str) -> GetBlockRequest {
     GetBlockRequest { cid: cid.to_owned() }
@@ -165,6 +166,35 @@ async fn streamed_puts_are_durable_and_acknowledged_in_order() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn batch_of_tiny_blocks_behind_a_slow_one_keeps_its_connection() {
+    const BLOCKS: u32 = 50_000;
+    let store = Withholding::new();
+    let gateway = TestGateway::start_over(store.clone(), |_| {}).await;
+    // The results are in order, so no block behind the first one leaves the batch before it.
+    store.withhold("bafkreibm6jg3ux5qumhcn2b3flc3tyu6dmlb4xa7u5bf44yegnrjhc4yeq");
+    // Each message in its own frame, as clients in Go send them.
+    let (sender, messages) = futures::channel::mpsc::unbounded();
+    let http2 = client().http2_prior_knowledge().build().unwrap();
+    let url = format!("http://{}/ipfrs.block.v1.BlockService/BatchPutBlocks", gateway.grpc_address());
+    let call = http2.post(url).header("content-type", "application/grpc").body(Body::wrap_stream(messages));
+    let call = tokio::spawn(call.send());
+    for number in 0..BLOCKS {
+        let data = if number == 0 { b"hello".to_vec() } else { number.to_le_bytes()[..3].to_vec() };
+        let message = framed(&BatchPutBlocksRequest { data: data.into(), ..Default::default() });
+        sender.unbounded_send(Ok::<_, Infallible>(message)).unwrap();
+        if number % 10_000 == 9_999 {
+            // A busy server may be late with the reading, but must not stop it: all but a few hundred messages wait.
+            let waiting = u64::from(number - 1_000) * 256;
+            gateway.until_metric("ipfrs_request_memory_bytes", |bytes| bytes >= waiting).await;
+        }
+    }
+    drop(sender);
+    store.release();
+    let bytes = call.await.unwrap().unwrap().bytes().await.unwrap();
+    assert_eq!(BatchPutBlocksResponse::decode(bytes.slice(5..)).unwrap().stored, u64::from(BLOCKS));
+}
+
 #[tokio::test]
 async fn results_of_streamed_puts_are_bounded() {
     let gateway = TestGateway::start().await;
@@ -262,6 +292,15 @@ async fn stream_blocks_stops_reading_for_a_stalled_client() {
     }
 }
 
+/// Returns a message with its prefix.
+fn framed(message: &impl Message) -> Bytes {
+    let mut frame = BytesMut::from(&[0; 5][..]);
+    message.encode(&mut frame).unwrap();
+    let length = u32::try_from(frame.len() - 5).unwrap();
+    frame[1..5].copy_from_slice(&length.to_be_bytes());
+    frame.freeze()
+}
+
 #[tokio::test]
 async fn stalled_client_that_sends_requests_keeps_its_connection() {
     const ASKED: usize = 40_000;
@@ -271,12 +310,7 @@ async fn stalled_client_that_sends_requests_keeps_its_connection() {
     // Each message in its own frame, as clients send single messages.
     let messages = stream::iter(0..ASKED).map(move |id| {
         asked.send_replace(id);
-        let message = StreamBlocksRequest { id: id as u64, operation: Some(operation.clone()) };
-        let mut frame = BytesMut::from(&[0; 5][..]);
-        message.encode(&mut frame).unwrap();
-        let length = u32::try_from(frame.len() - 5).unwrap();
-        frame[1..5].copy_from_slice(&length.to_be_bytes());
-        Ok::<_, Infallible>(frame.freeze())
+        Ok::<_, Infallible>(framed(&StreamBlocksRequest { id: id as u64, operation: Some(operation.clone()) }))
     });
     let http2 = client().http2_prior_knowledge().http2_initial_stream_window_size(16 * 1024).build().unwrap();
     let url = format!("http://{}/ipfrs.block.v1.BlockService/StreamBlocks", gateway.grpc_address());

@@ -108,8 +108,10 @@ async fn grpc_calls_over_the_limit_are_refused() {
     assert_eq!(gateway.metric("ipfrs_refusals_total{limit=\"max_concurrent_calls\"}").await, 1);
     // HTTP has separate permits.
     assert_eq!(gateway.get(&format!("/ipfs/{ABSENT}")).await.status(), 404);
-    // Health checks need no permit.
-    HealthClient::new(gateway.channel()).check(HealthCheckRequest::default()).await.unwrap();
+    // Health checks need no permit, unlike a stream of them.
+    let mut health = HealthClient::new(gateway.channel());
+    health.check(HealthCheckRequest::default()).await.unwrap();
+    assert_eq!(health.watch(HealthCheckRequest::default()).await.unwrap_err().code(), Code::ResourceExhausted);
     drop((sender, answers));
     gateway.until_metric("ipfrs_grpc_requests_active", |calls| calls == 0).await;
     assert_eq!(block_client(&gateway).get_block(absent()).await.unwrap_err().code(), Code::NotFound);

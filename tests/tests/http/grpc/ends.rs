@@ -135,7 +135,7 @@ async fn slow_grpc_stream_ends_with_the_limit_name() {
         assert!(refused.message().contains("gateway.max_request_seconds = 1"), "{name}: {refused}");
     });
     let count = futures::future::join_all(streams).await.len() as u64;
-    assert_eq!(gateway.metric("ipfrs_refusals_total{limit=\"max_request\"}").await, count);
+    gateway.assert_metric("ipfrs_refusals_total{limit=\"max_request\"}", count).await;
     let ended = async {
         while store.is_waited_for() {
             tokio::task::yield_now().await;

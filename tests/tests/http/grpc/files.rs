@@ -91,7 +91,7 @@ async fn file_of_64_mib_round_trips_with_any_chunk_sizes() {
     assert_eq!(size, file.len() as u64);
     assert_same(&pieces.concat(), &file, "the file");
     assert!(pieces.iter().all(|piece| piece.len() <= MEBIBYTE));
-    assert_eq!(gateway.metric(&format!("{ACTIVE}{{direction=\"download\"}}")).await, 0);
+    gateway.assert_metric(&format!("{ACTIVE}{{direction=\"download\"}}"), 0).await;
 }
 
 #[tokio::test]
@@ -276,7 +276,7 @@ async fn stalled_or_gone_client_stops_get_file_reads() {
     }
     let (read, most) = (gateway.metric(retrieved).await - before, 2 * 270 + 100);
     assert!(read < most, "{read} blocks were read, over {most}: a client that does not read does not stop the reader");
-    assert_eq!(gateway.metric(&downloads).await, 1);
+    gateway.assert_metric(&downloads, 1).await;
     drop(unread);
     gateway.until_metric(&downloads, |active| active == 0).await;
     let at_the_end = gateway.metric(retrieved).await - before;

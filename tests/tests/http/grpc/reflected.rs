@@ -192,15 +192,15 @@ async fn every_reflected_method_works_and_is_counted() {
         let (service, name) = (method.parent_service().full_name(), method.name());
         let labels = format!("method=\"{name}\",service=\"{service}\"");
         let requests = format!("ipfrs_grpc_requests_total{{code=\"OK\",{labels}}}");
-        assert_eq!(gateway.metric(&requests).await, 1, "{name}");
+        gateway.assert_metric(&requests, 1).await;
         let durations = format!("ipfrs_grpc_request_duration_seconds_count{{{labels}}}");
-        assert_eq!(gateway.metric(&durations).await, 1, "{name}");
+        gateway.assert_metric(&durations, 1).await;
 
         let Some(messages) = refused(method) else { continue };
         let status = call(&channel, method, &messages).await.expect_err(name);
         assert_eq!(status.code(), tonic::Code::InvalidArgument, "{name}: {status}");
         let requests = format!("ipfrs_grpc_requests_total{{code=\"INVALID_ARGUMENT\",{labels}}}");
-        gateway.until_metric(&requests, |calls| calls == 1).await;
-        gateway.until_metric(&durations, |calls| calls == 2).await;
+        gateway.assert_metric(&requests, 1).await;
+        gateway.assert_metric(&durations, 2).await;
     }
 }
