@@ -346,8 +346,8 @@ impl Sharded {
         };
         let visit = self.root.visit(staging, &mut is_enough, 0).await;
         match visit {
-            // The shards that boxo would load could be read.
-            Err(_) if over_at.is_some() => Ok(seen),
+            // The shards that boxo would load are there.
+            Err(error) if over_at.is_some() && error.missing_block().is_some() => Ok(seen),
             visit => visit.map(|_| seen),
         }
     }
