@@ -8,22 +8,20 @@ use ipfrs_core::{Block, ErrorKind};
 use ipfrs_store::{BlockStore, CompactOptions, PackOptions, PackStore, Pin, Pins, PutMode};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::fixture::{
-    self, assert_holds, assert_lacks, block, child_dir, cids, numbered, put_all, random_block, spawn_child,
-};
+use crate::fixture::{self, assert_holds, assert_lacks, block, child_dir, cids, put_all, random_block, spawn_child};
 use crate::read_only::open_read_only;
 use crate::recovery::{PREFIX, copy_index, lose_index, overwrite, packs, store_of};
 
-fn limit_files_to(bytes: Option<u64>) {
+pub(crate) fn limit_files_to(bytes: Option<u64>) {
     let maximum = getrlimit(Resource::Fsize).maximum;
     setrlimit(Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum }).unwrap();
 }
 
-fn pack_len(dir: &Path) -> u64 {
+pub(crate) fn pack_len(dir: &Path) -> u64 {
     std::fs::metadata(dir.join("packs/00000001.car")).unwrap().len()
 }
 
-fn assert_child_passes(name: &str) {
+pub(crate) fn assert_child_passes(name: &str) {
     let dir = tempfile::tempdir().unwrap();
     let mut child = spawn_child(name, dir.path());
     let mut output = String::new();
@@ -162,48 +160,6 @@ async fn child_that_cannot_pad() {
 #[test]
 fn full_disk_that_cannot_pad_torn_block_is_opened() {
     assert_child_passes("disk_full::child_that_cannot_pad");
-}
-
-#[tokio::test]
-async fn child_that_deletes_without_space_for_the_index() {
-    let Some(root) = child_dir() else { return };
-    let (dir, saved) = (root.join("store"), root.join("saved"));
-    std::fs::create_dir_all(saved.join("index")).unwrap();
-    let blocks = numbered(0..1_000);
-    store_of(&dir, &blocks[..1]).await;
-    copy_index(&dir, &saved);
-    let open = || PackStore::open(&dir, PackOptions::default());
-    let store = open().unwrap();
-    put_all(&store, &blocks).await;
-    store.close().await.unwrap();
-    copy_index(&saved, &dir);
-    // The pack can grow, but the manifest is longer.
-    let bytes = pack_len(&dir) + 2_000;
-    limit_files_to(Some(bytes));
-    let store = open().unwrap();
-    let outcomes = store.put_many(vec![random_block(10)], PutMode::Atomic).await;
-    assert_eq!(outcomes[0].as_ref().unwrap_err().kind(), ErrorKind::NoSpace);
-    store.delete_many(&cids(&blocks[..20])).await.unwrap();
-    assert_lacks(&store, &blocks[..20]).await;
-    assert_eq!(store.close().await.unwrap_err().kind(), ErrorKind::NoSpace);
-    let store = open().unwrap();
-    store.delete_many(&cids(&blocks[20..30])).await.unwrap();
-    store.close().await.unwrap_err();
-    limit_files_to(None);
-    for _ in 0..2 {
-        let store = open().unwrap();
-        assert_lacks(&store, &blocks[..30]).await;
-        assert_holds(&store, &blocks[30..]).await;
-        assert_eq!(store.losses().unwrap(), Vec::<String>::new());
-        store.close().await.unwrap();
-        lose_index(&dir);
-    }
-    println!("reached the end");
-}
-
-#[test]
-fn deletion_does_not_wait_for_index_on_full_disk() {
-    assert_child_passes("disk_full::child_that_deletes_without_space_for_the_index");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ mod conformance;
 mod crash;
 mod damaged_blocks;
 mod disk_full;
+mod disk_full_deletions;
 mod filestore;
 mod fixture;
 mod layout;

@@ -30,6 +30,8 @@ pub(super) struct Batch {
     bytes: u64,
     /// Number of sections that may need padding.
     large: u64,
+    /// Whether there are sections that are blocks.
+    has_blocks: bool,
 }
 
 impl Batch {
@@ -53,7 +55,7 @@ impl Batch {
                 stored.push(Stored::Present);
                 continue;
             }
-            let to = Some(batch.push(block.cid(), block.data().clone()));
+            let to = Some(batch.push_block(block.cid(), block.data().clone()));
             batch.changes.blocks.insert(key.clone(), Change { from: *indexed, to });
             stored.push(Stored::New);
         }
@@ -88,7 +90,7 @@ impl Batch {
             // block twice.
             let is_there = *indexed == Some(block.from) && !before.changes.blocks.contains_key(&block.key);
             if is_there && !batch.changes.blocks.contains_key(&block.key) {
-                let to = Some(batch.push(&block.cid, block.data.clone()));
+                let to = Some(batch.push_block(&block.cid, block.data.clone()));
                 batch.changes.blocks.insert(block.key.clone(), Change { from: *indexed, to });
             }
         }
@@ -106,6 +108,11 @@ impl Batch {
             Some(change) => change.to.is_some(),
             None => indexed.is_some(),
         }
+    }
+
+    fn push_block(&mut self, cid: &Cid, data: Bytes) -> Location {
+        self.has_blocks = true;
+        self.push(cid, data)
     }
 
     fn push(&mut self, cid: &Cid, data: Bytes) -> Location {
@@ -143,6 +150,7 @@ impl Batch {
         self.sections.extend(next.sections);
         self.bytes += next.bytes;
         self.large += next.large;
+        self.has_blocks |= next.has_blocks;
     }
 
     /// Sets the location of the first section, and inserts padding before large blocks.
@@ -195,9 +203,9 @@ impl Batch {
         self.sections.is_empty()
     }
 
-    /// Whether it only deletes blocks.
+    /// Whether it only deletes blocks. A group that stores a block and deletes it again does more than that.
     pub(super) fn is_deletion(&self) -> bool {
-        self.changes.blocks.values().all(|change| change.to.is_none())
+        !self.has_blocks
     }
 
     /// Returns the bytes of the sections.
@@ -320,23 +328,28 @@ impl<T> Reply<T> {
 }
 
 /// An outcome that waits for the commit.
-#[derive(Debug)]
 pub(super) enum Answer {
     /// Outcome of a put.
     Put(Reply<Vec<Stored>>, Vec<Stored>),
-    /// Outcome of a delete.
-    Delete(Reply<Vec<bool>>, Vec<bool>),
+    /// Outcome of a delete. The call is kept, because it is executed again without the others if they do not fit on the
+    /// disk.
+    Delete(Delete, Vec<bool>),
     /// Outcome of copying by a compaction.
     Keep(Reply<u64>, u64),
 }
 
 impl Answer {
+    /// Whether the call stores a block that was absent.
+    pub(super) fn stores_new(&self) -> bool {
+        matches!(self, Self::Put(_, stored) if stored.contains(&Stored::New))
+    }
+
     /// Sends the outcome, or the error of the commit.
     pub(super) fn send(self, committed: Result<(), &Error>) {
         let committed = committed.map_err(again);
         match self {
             Self::Put(reply, stored) => reply.send(committed.map(|()| stored)),
-            Self::Delete(reply, deleted) => reply.send(committed.map(|()| deleted)),
+            Self::Delete(delete, deleted) => delete.reply.send(committed.map(|()| deleted)),
             Self::Keep(reply, bytes) => reply.send(committed.map(|()| bytes)),
         }
     }

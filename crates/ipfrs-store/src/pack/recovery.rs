@@ -45,7 +45,8 @@ pub(super) struct Recovered {
     pub(super) is_behind: bool,
     /// Rests of an incomplete write that the index must not cover before they are padded. Empty unless it is behind.
     pub(super) torn: Damage,
-    /// The only pack that may have bytes that the index on the disk does not cover, if there is an index.
+    /// The only pack that may have an incomplete write in the part that the index on the disk does not cover, if there
+    /// is an index.
     pub(super) tail: Option<u32>,
 }
 
@@ -93,7 +94,9 @@ pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
     }
     let mut is_behind = !torn.is_empty();
     let last = packs.last_key_value().map(|(number, _)| *number);
-    let mut tail = last.filter(|_| has_index && (first.is_none() || first == last));
+    // What was replayed is on the disk.
+    let is_sound = torn.is_empty() && damaged.is_none();
+    let mut tail = last.filter(|_| has_index && (is_sound || first == last));
     if let (true, Some((number, pack))) = (is_any && !is_behind, packs.last_key_value()) {
         index.apply(&Changes::default(), Position { pack: *number, offset: pack.end() });
         match index.commit() {
@@ -213,8 +216,9 @@ impl<'a> Replay<'a> {
     ) -> Self {
         let (pack_uses, unfinished) = (index.packs(), index.unfinished());
         let has_index = !pack_uses.is_empty() && unfinished.is_none();
-        // The writer begins a pack once the index covers the one before. A start may have begun an empty pack behind
-        // a damaged one and ended before that. Without an index, the end of a restored pack is no incomplete write.
+        // The writer begins a pack once the index covers the one before, or, for deletions on a full disk, once that is
+        // sound and on the disk. A start may have begun an empty pack behind a damaged one and ended before that. Without
+        // an index, the end of a restored pack is no incomplete write.
         let written = found.values().rev().find(|pack| has_index && pack.len > CAR_HEADER.len() as u32);
         Self {
             index,

@@ -4,17 +4,22 @@
 mod compaction;
 #[cfg(test)]
 mod faults;
+mod full_disk;
+#[cfg(test)]
+mod full_disk_tests;
 #[cfg(test)]
 mod interleavings;
+
 use std::any::Any;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ipfrs_core::{Error, ErrorKind, Result};
 
+use self::full_disk::is_full;
 use super::changes::Changes;
 use super::damage::Damage;
 use super::errors::again;
@@ -24,7 +29,7 @@ use super::index::Position;
 use super::link::link_packs;
 use super::queue::Job;
 use super::record::{CAR_HEADER, Location};
-use super::recovery::{MAX_TORN_BYTES, Recovered};
+use super::recovery::Recovered;
 use super::shared::Shared;
 use crate::{Durability, Stored};
 
@@ -34,10 +39,6 @@ const DURABLE_AFTER_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Number of index changes after which the index is made durable. The equivalent limit for small blocks.
 const DURABLE_AFTER_CHANGES: usize = 64 * 1024;
-
-/// Number of index changes up to which deletions do not wait for the index on a full disk. A restart must replay their
-/// tombstones, and their entries are in memory.
-const DEFERRED_CHANGES: usize = 2 * DURABLE_AFTER_CHANGES;
 
 /// Idle time after which the index is made durable.
 const DURABLE_AFTER_IDLE: Duration = Duration::from_secs(2);
@@ -53,8 +54,11 @@ pub(super) struct Writer {
     undurable: Undurable,
     /// Rests of an incomplete write that must be padded before the index covers them.
     torn: Damage,
-    /// The only pack that may have bytes that the index on the disk does not cover, if there is an index.
+    /// The only pack that may have an incomplete write in the part that the index on the disk does not cover, if there
+    /// is an index.
     tail: Option<u32>,
+    /// Time when the index last could not be made durable because the disk was full.
+    full_at: Option<Instant>,
     /// Whether the active pack holds bytes that may not be on the disk.
     unsynced: bool,
 }
@@ -99,6 +103,7 @@ impl Writer {
             undurable: if recovered.is_behind { Undurable::DUE } else { Undurable::default() },
             torn: recovered.torn,
             tail: recovered.tail,
+            full_at: None,
             unsynced: false,
         }
     }
@@ -191,7 +196,7 @@ impl Writer {
                     self.held = Some(Job::Write(write));
                     break;
                 }
-                Joined::NoRoom(write, bytes) => match self.begin_pack(bytes) {
+                Joined::NoRoom(write, bytes) => match self.begin_pack_for(&write, bytes) {
                     Ok(()) => {
                         next = Some(write);
                         continue;
@@ -229,7 +234,7 @@ impl Writer {
             },
             Write::Delete(delete) => match self.draft_delete(&delete, &group.batch) {
                 Ok((batch, _)) if !fits(&batch) => return Joined::NoRoom(Write::Delete(delete), batch.bytes_at_most()),
-                Ok((batch, gone)) => (batch, Answer::Delete(delete.reply, gone)),
+                Ok((batch, gone)) => (batch, Answer::Delete(delete, gone)),
                 Err(error) => {
                     delete.reply.send(Err(error));
                     return Joined::Done;
@@ -279,7 +284,8 @@ impl Writer {
         let copied = |answer: &Answer| if let Answer::Keep(_, bytes) = answer { *bytes } else { 0 };
         let unpadded = batch.bytes();
         let mut written = unpadded.saturating_sub(replies.iter().map(copied).sum());
-        let committed = if batch.is_empty() { Ok(()) } else { self.write(&mut batch, is_copy) };
+        let has_put = replies.iter().any(Answer::stores_new);
+        let committed = if batch.is_empty() { Ok(()) } else { self.write(&mut batch, is_copy, has_put) };
         if !batch.is_empty() {
             self.shared.note_write(committed.is_ok());
         }
@@ -291,14 +297,15 @@ impl Writer {
                 self.shared.removals.count_blocks(gone.map(|(key, _)| &**key));
             }
         }
-        for answer in replies {
-            answer.send(committed.as_ref().copied());
+        match committed {
+            Err(error) if is_full(&error) && !batch.is_deletion() => self.commit_deletions(replies, &error),
+            committed => replies.into_iter().for_each(|answer| answer.send(committed.as_ref().copied())),
         }
     }
 
     /// Writes the sections and updates the index. After an error, the sections are removed again. Waits for the disk
-    /// unless `is_copy`, which means that the batch contains only copies.
-    fn write(&mut self, batch: &mut Batch, is_copy: bool) -> Result<()> {
+    /// unless `is_copy`, which means that the batch contains only copies. If it `has_put`, there must be an index.
+    fn write(&mut self, batch: &mut Batch, is_copy: bool, has_put: bool) -> Result<()> {
         // Ending the previous pack may have failed since the group was started.
         if let Some(why) = self.shared.failed() {
             return Err(again(why));
@@ -308,14 +315,14 @@ impl Writer {
             // Without an index, a start could not tell what a power failure has torn from damaged blocks.
             self.undurable = Undurable::DUE;
         }
-        if self.undurable.changes > 0
+        let is_due = self.undurable.changes > 0
             && (self.undurable.bytes + batch.bytes_at_most() >= DURABLE_AFTER_BYTES
-                || self.undurable.changes + changes >= DURABLE_AFTER_CHANGES)
-        {
-            match self.make_durable() {
-                Err(error) if error.kind() == ErrorKind::NoSpace && self.can_defer(batch) => {}
-                durable => durable?,
-            }
+                || self.undurable.changes + changes >= DURABLE_AFTER_CHANGES);
+        // A compaction may have removed the index from the disk. Later copies do without, because the removal of their
+        // old packs may be what gives the index space.
+        let lacks_index = has_put && self.tail.is_none();
+        if is_due || lacks_index {
+            self.make_durable_before(batch)?;
         }
         let Some(pack) = self.active.clone() else { return Err(Error::internal("there is no pack to write to")) };
         if let Err(error) = pack.check_length() {
@@ -348,20 +355,6 @@ impl Writer {
     /// that needs space to overwrite, they may be the only way to get it.
     fn pad_torn(&mut self, next: &Batch) -> Result<()> {
         if self.torn.is_empty() || next.is_deletion() { Ok(()) } else { self.make_durable() }
-    }
-
-    /// Whether the batch can be written although the disk has no space for the index: it only deletes blocks, which may
-    /// be the only way to get space. What precedes it and is not covered must be in the same pack, because a start expects
-    /// incomplete writes only at the end of the last one.
-    fn can_defer(&self, batch: &Batch) -> bool {
-        let Some(pack) = self.active.as_ref().filter(|pack| self.tail == Some(pack.number())) else { return false };
-        // The next start must keep them all in memory, and find what a power failure has torn near the end.
-        let changes = batch.changes().blocks.len();
-        let are_few = self.undurable.changes + changes <= DEFERRED_CHANGES
-            && self.shared.with_index(|index| Ok(index.can_replay(changes))).unwrap_or(false);
-        let end = u64::from(pack.end()) + batch.bytes_at_most();
-        let is_near = self.torn.start().is_none_or(|start| end - start <= u64::from(MAX_TORN_BYTES));
-        batch.is_deletion() && are_few && is_near
     }
 
     fn apply(&self, changes: &Changes, position: Position) -> Result<()> {
@@ -443,7 +436,7 @@ impl Writer {
             Ok(())
         })?;
         self.undurable = Undurable::default();
-        self.tail = self.active_number();
+        self.tail = self.newest_number();
         Ok(())
     }
 
@@ -457,6 +450,11 @@ impl Writer {
 
     fn active_number(&self) -> Option<u32> {
         self.active.as_ref().map(|pack| pack.number())
+    }
+
+    /// Returns the number of the newest pack, which after a start may be full and thus not active.
+    fn newest_number(&self) -> Option<u32> {
+        self.shared.packs().last().map(|pack| pack.number())
     }
 
     fn create_pack(&mut self, bytes: u64) -> Result<()> {

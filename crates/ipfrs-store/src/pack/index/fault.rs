@@ -14,6 +14,8 @@ pub(in crate::pack) enum Fault {
     Error,
     /// The sync panics.
     Panic,
+    /// The sync and all later ones fail because the disk is full.
+    Full,
 }
 
 /// Determines which sync fails, namely the one that finds the count at 0, and how much space the disk has.
@@ -49,6 +51,7 @@ impl Countdown {
         match (self.0.0.fetch_sub(1, Ordering::SeqCst), fault) {
             (0, Fault::Error) => Err(io::Error::other("this sync was made to fail")),
             (0, Fault::Panic) => panic!("this sync was made to panic"),
+            (count, Fault::Full) if count <= 0 => Err(io::ErrorKind::StorageFull.into()),
             _ => Ok(()),
         }
     }

@@ -3,9 +3,10 @@
 use std::fs;
 use std::io;
 
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::Result;
 
 use super::Writer;
+use super::full_disk::is_full;
 #[cfg(test)]
 use crate::pack::crash_recorder;
 use crate::pack::group::{Batch, Keep};
@@ -91,8 +92,4 @@ impl Writer {
         self.undurable.changes += 1;
         Ok(())
     }
-}
-
-fn is_full(error: &Error) -> bool {
-    error.kind() == ErrorKind::NoSpace
 }

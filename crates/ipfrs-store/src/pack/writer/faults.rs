@@ -29,32 +29,55 @@ pub(super) fn block(data: &str) -> Block {
 }
 
 /// A writer that is driven step by step, and the queue to it.
-struct Steps {
-    writer: Writer,
+pub(super) struct Steps {
+    pub(super) writer: Writer,
     jobs: std::sync::mpsc::Sender<Job>,
 }
 
 impl Steps {
-    fn open(dir: &Path, durability: Durability) -> Self {
-        let recovered = recovery::open(dir, PackOptions { durability, ..PackOptions::default() }).unwrap();
+    pub(super) fn open(dir: &Path, durability: Durability) -> Self {
+        Self::open_with(dir, PackOptions { durability, ..PackOptions::default() })
+    }
+
+    pub(super) fn open_with(dir: &Path, options: PackOptions) -> Self {
+        let recovered = recovery::open(dir, options).unwrap();
         let (jobs, receiver) = std::sync::mpsc::channel();
         Self { writer: Writer::new(recovered, receiver), jobs }
     }
 
-    fn put(&mut self, block: &Block) -> Result<Vec<Stored>> {
-        self.work(|reply| Write::Put(Put::new(vec![block.clone()], false, reply)))
-    }
-
-    fn delete(&mut self, block: &Block) -> Result<Vec<bool>> {
-        self.work(|reply| Write::Delete(Delete::new(&[*block.cid()], Arc::new(|_| false), reply)))
-    }
-
-    fn work<T>(&mut self, write: impl FnOnce(Reply<T>) -> Write) -> Result<T> {
-        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let (sender, mut outcome) = oneshot::channel();
-        self.jobs.send(Job::Write(write(Reply { sender, _permit: permit }))).unwrap();
-        assert!(self.writer.step().is_continue());
+    pub(super) fn put(&mut self, block: &Block) -> Result<Vec<Stored>> {
+        let mut outcome = self.send_put(std::slice::from_ref(block));
+        self.step();
         outcome.try_recv().unwrap()
+    }
+
+    pub(super) fn delete(&mut self, block: &Block) -> Result<Vec<bool>> {
+        let mut outcome = self.send_delete(std::slice::from_ref(block));
+        self.step();
+        outcome.try_recv().unwrap()
+    }
+
+    /// Queues a put for the next step.
+    pub(super) fn send_put(&self, blocks: &[Block]) -> oneshot::Receiver<Result<Vec<Stored>>> {
+        self.send(|reply| Write::Put(Put::new(blocks.to_vec(), false, reply)))
+    }
+
+    /// Queues a deletion for the next step.
+    pub(super) fn send_delete(&self, blocks: &[Block]) -> oneshot::Receiver<Result<Vec<bool>>> {
+        let cids: Vec<_> = blocks.iter().map(|block| *block.cid()).collect();
+        self.send(|reply| Write::Delete(Delete::new(&cids, Arc::new(|_| false), reply)))
+    }
+
+    fn send<T>(&self, write: impl FnOnce(Reply<T>) -> Write) -> oneshot::Receiver<Result<T>> {
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let (sender, outcome) = oneshot::channel();
+        self.jobs.send(Job::Write(write(Reply { sender, _permit: permit }))).unwrap();
+        outcome
+    }
+
+    /// Executes the queued calls as a group.
+    pub(super) fn step(&mut self) {
+        assert!(self.writer.step().is_continue());
     }
 }
 
@@ -220,7 +243,7 @@ async fn unsynced_blocks_are_verified_on_read() {
 }
 
 /// Opens a store after a power failure that has torn the second of three blocks, on a disk that has no space to pad it.
-fn torn_on_full_disk(dir: &Path, blocks: &[Block; 3]) -> Steps {
+pub(super) fn torn_on_full_disk(dir: &Path, blocks: &[Block; 3]) -> Steps {
     let mut steps = Steps::open(dir, Durability::Fsync);
     steps.put(&blocks[0]).unwrap();
     steps.writer.make_durable().unwrap();
