@@ -150,6 +150,7 @@ async fn compaction_frees_removed_packs_unless_they_are_read() {
     store.compact(ALL).await.unwrap();
     assert_eq!(removed_and_open(dir.path()), Vec::<PathBuf>::new());
     assert_eq!(store.stats().await.unwrap().disk_bytes, disk_bytes(dir.path()));
+    store.close().await.unwrap();
 }
 
 /// Slices of blocks, held like the caches of a daemon hold them.
@@ -182,6 +183,7 @@ async fn compaction_has_caches_drop_slices_before_it_counts() {
     assert_eq!((compacted.packs, removed_and_open(dir.path())), (4, Vec::new()));
     assert_eq!(compacted.freed_bytes, before - allocated_bytes(dir.path()));
     assert!(compacted.freed_bytes > 4 * (3 << 19) - 100_000, "{compacted:?}");
+    store.close().await.unwrap();
 }
 
 #[tokio::test]
@@ -490,4 +492,5 @@ async fn epoch_of_blocks_changes_with_their_removal_and_with_that_of_packs() {
     assert_eq!([kept, again].map(|provenance| provenance.is_current(&store)), [false, false]);
     let many = numbered(0..16);
     assert_eq!(Footprint::of(many.iter().map(Block::cid)), Footprint::ANY);
+    store.close().await.unwrap();
 }

@@ -223,6 +223,7 @@ async fn a_file_that_changes_is_an_error_of_its_blocks_only() {
     assert!(scrubbed.iter().all(|scrubbed| matches!(scrubbed, Scrubbed::Read { corrupt, .. } if corrupt.is_empty())));
     filestore.close().await.unwrap();
     assert_eq!(filestore.references(&all).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    filestore.packs().close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -283,7 +284,9 @@ async fn references_lead_to_the_content_below_the_root_or_are_refused() {
     .unwrap()
     .unwrap();
     close(filestore).await;
-    assert_eq!(copy.open().get(kept.cid()).await.unwrap().as_ref(), Some(kept.data()));
+    let copied = copy.open();
+    assert_eq!(copied.get(kept.cid()).await.unwrap().as_ref(), Some(kept.data()));
+    close(copied).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -99,6 +99,7 @@ async fn scrub_reports_corrupt_and_unread_blocks() {
     assert_eq!((report.blocks, report.corrupt), (9, vec![cids[3]]));
     let behind = [&cids[5..6], &cids[10..]].concat();
     assert_eq!(sorted(report.unread), sorted(behind));
+    store.close().await.unwrap();
 }
 
 #[tokio::test]
@@ -109,6 +110,7 @@ async fn scrub_leaves_blocks_of_truncated_pack_unread() {
     let report = scrub(&store).await;
     assert_eq!(report.blocks as usize + report.unread.len(), cids.len());
     assert!(report.corrupt.is_empty() && cids[10..].iter().all(|cid| report.unread.contains(cid)), "{report:?}");
+    store.close().await.unwrap();
 }
 
 #[tokio::test]
@@ -140,6 +142,7 @@ async fn scrub_ignores_blocks_put_meanwhile() {
         put_all(&store, &[random_block(1_000)]).await;
     }
     assert!(blocks >= 5_000 && cids(&first).iter().all(|cid| !seen.contains(cid)), "{blocks} {}", seen.len());
+    store.close().await.unwrap();
 }
 
 #[tokio::test]

@@ -13,12 +13,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tonic::transport::Channel;
 
+use crate::ended_repos::Repo;
 use crate::multipart::Form;
 
-/// A gateway with its own port and repo. Dropping it stops the gateway and removes the repo.
+/// A gateway with its own port and repo. Dropping it stops the gateway. The repo is removed at the end of the test.
 pub(crate) struct TestGateway {
     pub(crate) gateway: Gateway,
-    repo: TempDir,
+    repo: Repo,
     client: Client,
 }
 
@@ -50,7 +51,7 @@ impl TestGateway {
         config.api.enabled = false;
         change(&mut config);
         let gateway = Gateway::bind_over(&config, repo.path(), Arc::new(engine)).await.unwrap();
-        Self { gateway, repo, client: client().build().unwrap() }
+        Self { gateway, repo: Repo::new(repo), client: client().build().unwrap() }
     }
 
     /// Starts a gateway on an existing repo.
@@ -61,7 +62,7 @@ impl TestGateway {
         config.api.enabled = false;
         change(&mut config);
         let gateway = Gateway::bind(&config, repo.path()).await.unwrap();
-        Self { gateway, repo, client: client().build().unwrap() }
+        Self { gateway, repo: Repo::new(repo), client: client().build().unwrap() }
     }
 
     /// Stops the gateway and waits for its end. Returns the repo.
@@ -75,7 +76,7 @@ impl TestGateway {
     pub(crate) async fn end(mut self) -> (TempDir, ipfrs_core::Result<()>) {
         self.gateway.shutdown();
         let outcome = self.gateway.join().await;
-        (self.repo, outcome)
+        (self.repo.into_directory(), outcome)
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

@@ -26,6 +26,7 @@ mod deadlines;
 mod deep_dags;
 mod denylists;
 mod download;
+mod ended_repos;
 mod endings;
 mod events;
 mod fast_path;

@@ -128,4 +128,5 @@ async fn responses_end_with_an_error_after_the_store_lost_bytes() {
     // The connection breaks, or ends before the length that the head stated.
     let _ = tokio::io::AsyncReadExt::read_to_end(&mut connection, &mut received).await;
     assert!(received.len() < 40 << 20, "{} bytes", received.len());
+    let _damaged = embedded.close().await;
 }

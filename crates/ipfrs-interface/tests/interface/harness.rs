@@ -7,10 +7,10 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A running gateway. The repo is removed when the test ends.
+/// A running gateway. The repo is removed when the test ends, after the gateway was told to stop.
 pub(crate) struct Running {
-    pub(crate) repo: TempDir,
     pub(crate) gateway: Gateway,
+    pub(crate) repo: TempDir,
 }
 
 /// Returns the default configuration with ports that the system chooses.

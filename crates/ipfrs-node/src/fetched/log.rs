@@ -215,7 +215,8 @@ impl Log {
         let path = self.path(dir, number);
         let create = || {
             if !dir.exists() {
-                fs::create_dir_all(dir)?;
+                // Without its parents: if the store was removed or unmounted meanwhile, it must not appear again.
+                fs::create_dir(dir)?;
                 sync_directory(dir.parent().unwrap_or(dir))?;
             }
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;

@@ -335,6 +335,7 @@ mod tests {
         assert_eq!(object.bytes(), 0, "the journal of a file that was removed does not come back");
         object.finish().await.unwrap();
         assert_eq!(fs::read_dir(dir.path().join(super::JOURNALS)).unwrap().count(), 0);
+        node.close().await.unwrap();
     }
 
     #[tokio::test]
@@ -357,6 +358,8 @@ mod tests {
         let node = Node::open_default(dir.path()).await.unwrap();
         let object = node.ingest(IngestStore::Ipfs, name, true).await.unwrap();
         assert_eq!(object.bytes(), 12);
+        drop(object);
+        node.close().await.unwrap();
     }
 
     #[tokio::test]
@@ -400,5 +403,6 @@ mod tests {
             fs::remove_file(journals.join(file)).unwrap();
         }
         assert_eq!(node.problems().await.unwrap(), Vec::<String>::new());
+        node.close().await.unwrap();
     }
 }

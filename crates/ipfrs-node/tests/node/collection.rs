@@ -257,6 +257,7 @@ async fn gc_keeps_unpinned_blocks_that_an_import_reuses() {
     collect(&node).await.unwrap();
     assert_eq!(node.stats().await.unwrap().blocks, blocks);
     thing.check(&node, garbage).await;
+    node.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -282,6 +283,7 @@ async fn pin_concurrent_with_gc_is_complete_or_fails() {
             assert!(node.pins(PinFilter::All).next().await.is_none());
         }
     }
+    node.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -303,6 +305,7 @@ async fn concurrent_gc_conflicts_until_the_first_is_dropped() {
     drop(first);
     let collected = collect(&node).await.unwrap();
     assert_eq!((collected.kept, node.stats().await.unwrap().blocks), (0, 0));
+    node.close().await.unwrap();
 }
 
 #[tokio::test]
@@ -324,6 +327,7 @@ async fn remove_blocks_refuses_pinned_block_under_any_codec() {
         }
     }
     thing.check(&node, root).await;
+    node.close().await.unwrap();
 }
 
 #[tokio::test]
@@ -335,6 +339,7 @@ async fn remove_blocks_reports_duplicate_cid_as_missing() {
     let removals = node.remove_blocks(&[cid, cid, identity], false).await.unwrap();
     let kinds: Vec<_> = removals.into_iter().map(|(_, outcome)| outcome.err().map(|e| e.kind())).collect();
     assert_eq!(kinds, [None, Some(ErrorKind::NotFound), None]);
+    node.close().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -364,4 +369,5 @@ async fn dag_of_a_million_leaves_is_pinned_and_kept_by_gc() {
     let collected = collect(&node).await.unwrap();
     let blocks = u64::from(NODES) * (u64::from(LEAVES) + 1) + 1;
     assert_eq!((collected.kept, collected.removed), (blocks, 0));
+    node.close().await.unwrap();
 }

@@ -113,6 +113,7 @@ async fn car_of_walk_joins_adjacent_sections() {
         let dir = tempfile::tempdir().unwrap();
         let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
         assert!(store.put_many([stored, vec![root.clone()]].concat(), PutMode::Atomic).await.iter().all(Result::is_ok));
+        let packs = store.clone();
         let store: Arc<dyn BlockStore> = Arc::new(store);
         for _ in 0..2 {
             let (mut count, mut bytes) = (0, 0);
@@ -123,6 +124,7 @@ async fn car_of_walk_joins_adjacent_sections() {
             assert_eq!((count, bytes), (blocks.len(), blocks.iter().map(|block| block.data().len()).sum::<usize>()));
             assert!(pieces.len() < 60 && pieces.iter().any(|piece| piece.len() > longest), "{} pieces", pieces.len());
         }
+        packs.close().await.unwrap();
     }
 }
 
@@ -134,11 +136,12 @@ async fn car_of_walk_ends_with_the_error() {
     let store = PackStore::open(dir.path(), PackOptions::default()).unwrap();
     let stored = leaves[..50].iter().chain([root]).cloned().collect();
     assert!(store.put_many(stored, PutMode::Atomic).await.iter().all(Result::is_ok));
-    let walk = DagWalk::new(Arc::new(store), vec![*root.cid()], &StreamingConfig::default());
+    let walk = DagWalk::new(Arc::new(store.clone()), vec![*root.cid()], &StreamingConfig::default());
     let mut pieces: Vec<_> = encode_walk(&[*root.cid()], walk, |_| {}).collect().await;
     assert_eq!(pieces.pop().unwrap().unwrap_err().kind(), ErrorKind::NotFound);
     let sent: Vec<Bytes> = pieces.into_iter().map(Result::unwrap).collect();
     assert!(sent.concat() == car(&[*root.cid()], &[std::slice::from_ref(root), &leaves[..50]].concat()));
+    store.close().await.unwrap();
 }
 
 fn blocks() -> impl Strategy<Value = Vec<Block>> {
