@@ -77,6 +77,7 @@ mod request_rules;
 mod response_cache;
 mod retrieval;
 mod retrieval_clients;
+mod retrieval_hostile;
 mod retrieval_parts;
 mod retrieval_sources;
 mod rpc_arguments;

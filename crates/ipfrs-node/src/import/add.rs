@@ -1,5 +1,7 @@
 //! Imports of files and directory trees.
 
+mod roots;
+
 use std::collections::VecDeque;
 use std::path::Path;
 use std::pin::pin;
@@ -11,7 +13,6 @@ use futures::Stream;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_core::{Cid, Error, Result};
-use ipfrs_store::Pin;
 use ipfrs_unixfs::{Attributes, Entry, ImportOptions, Importer, Mark, Overrides};
 use prometheus::IntCounter;
 use tokio::time::timeout_at;
@@ -25,7 +26,7 @@ use crate::metrics::Active;
 use crate::mutable_files::MutablePath;
 use crate::node::ImportPermit;
 use crate::operations::{self, Operation, OperationKind};
-use crate::{AddOptions, Added, LinkName, Node, pins};
+use crate::{AddOptions, Added, LinkName, Node};
 
 /// Maximum length of a file path in an import, in bytes (`PATH_MAX` on Linux).
 const MAX_PATH_BYTES: usize = 4_096;
@@ -342,53 +343,6 @@ impl AddSession {
             self.held = last.map(|last| added.remove(last));
         }
         self.report(added).await
-    }
-
-    /// Puts the roots among `added` into the mutable files, pins them, and returns what the caller reports.
-    async fn report(&mut self, mut added: Vec<Added>) -> Result<Vec<Added>> {
-        if let Err((root, error)) = self.put_roots(&added).await {
-            // As in Kubo, the content ID is reported before the error.
-            added.truncate(root + 1);
-            self.failure = Some(error);
-        }
-        self.pin_roots(&added).await?;
-        self.latest = added.last().map(|added| added.cid).or(self.latest);
-        Ok(added)
-    }
-
-    /// Pins the entries of `added` that are in no directory of the import.
-    async fn pin_roots(&self, added: &[Added]) -> Result<()> {
-        let Some((node, name)) = &self.pins else { return Ok(()) };
-        let roots = added.iter().filter(|added| self.is_root(added));
-        let pin = |added: &Added| Pin { name: name.clone(), ..Pin::recursive(added.cid) };
-        pins::insert(node, roots.map(pin).collect(), &self.lease.current()).await
-    }
-
-    /// Whether an entry is in no directory of the import.
-    fn is_root(&self, added: &Added) -> bool {
-        if self.wrap { added.name.is_empty() } else { !added.name.as_bytes().contains(&b'/') }
-    }
-
-    /// Puts the roots among `added` into the tree of mutable files, if the options say so. An error has the position
-    /// of the root.
-    async fn put_roots(&mut self, added: &[Added]) -> Result<(), (usize, Error)> {
-        let Some((node, path)) = self.to_files.clone() else { return Ok(()) };
-        let roots: Vec<_> = added.iter().enumerate().filter(|(_, added)| self.is_root(added)).collect();
-        for (at, root) in roots {
-            if self.unnamed || root.name.is_empty() {
-                return Err((at, Error::invalid("to-files: cannot add unnamed files to MFS")));
-            }
-            if self.has_put_file && !path.is_directory() {
-                let why = format!(
-                    "to-files: MFS destination is a file: only one entry can be copied to {:?}",
-                    path.to_string()
-                );
-                return Err((at, Error::invalid(why)));
-            }
-            node.put_into_tree(&root.cid, &root.name, &path).await.map_err(|error| (at, error))?;
-            self.has_put_file = true;
-        }
-        Ok(())
     }
 
     /// Builds the next directory, each after the directories that it contains. Returns `false` when all are built.

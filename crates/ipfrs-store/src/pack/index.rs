@@ -3,8 +3,9 @@
 //! Recent changes are in memory, and in the `manifest` once they are committed. When there are enough of them, they
 //! become a `run`: an immutable, memory-mapped file of sorted entries (`layout`, `write`). Entries of newer runs
 //! override those of older runs. A background thread merges runs (`merge`, `cursor`). The last entry of `packs` is
-//! the position from which packs are replayed at open.
+//! the position from which packs are replayed at open. `commit` makes all of that durable.
 
+mod commit;
 mod cursor;
 mod decode;
 #[cfg(test)]
@@ -17,50 +18,35 @@ mod memory;
 mod merge;
 mod place;
 mod run;
-mod totals;
-
-/// Name of the index directory.
-pub(super) const INDEX: &str = "index";
-
 #[cfg(test)]
 mod tests;
+mod totals;
 mod write;
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
-pub(super) use totals::Totals;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
 
+use self::commit::Upkeep;
 use self::cursor::page_of;
-use self::layout::{Plan, digest_of, split_key};
+use self::layout::{digest_of, split_key};
 use self::manifest::{Manifest, NamedRun};
 use self::memory::Memory;
-use self::merge::Merge;
 use self::place::Place;
 use self::run::{Run, Said};
-use self::write::RunWriter;
-
+pub(super) use self::totals::Totals;
 use super::changes::{Changes, PackUse};
-use super::lock::cannot;
 use super::record::{Key, Location};
 
-/// Number of entries in memory from which a commit writes them to a run. A smaller number is stored in the manifest:
-/// about 100 KiB, rewritten by each commit.
-const RUN_ENTRIES: usize = if cfg!(test) { 8 } else { 2_048 };
+/// Name of the index directory.
+pub(super) const INDEX: &str = "index";
 
 /// Number of entries in memory from which a replay writes them to a run: about 40 MiB.
 const REPLAY_ENTRIES: usize = if cfg!(test) { 64 } else { 256 * 1024 };
-
-/// Maximum capacity reserved for new entries after the entries in memory became a run.
-const MEMORY_CAPACITY: usize = 64 * 1024;
-
-/// Number of runs from which a commit waits for the merge. A writer that is faster than the merges must be slowed
-/// down.
-const MAX_RUNS: usize = 32;
 
 /// Bytes of runs whose checksums are verified at open, newest run first. Verifying more would take too long.
 const CHECK_BYTES: u64 = 256 * 1024 * 1024;
@@ -101,21 +87,6 @@ struct State {
     totals: Totals,
     /// Notes of a rebuild that has not reached the last pack.
     unfinished: Option<Arc<[u8]>>,
-}
-
-/// Additional state needed by commits.
-#[derive(Debug)]
-struct Upkeep {
-    /// Number of the next run. No number is used twice, even if writing the run fails.
-    next_run: u64,
-    merge: Option<Merge>,
-    /// Runs before this position are not merged: a merge with them failed, and no merge has succeeded since.
-    merge_from: usize,
-    /// Runs that are no longer needed, but that the manifest on disk may still name.
-    retired: Vec<u64>,
-    /// Number of the first run that no manifest on the disk names.
-    first_unnamed: u64,
-    manifest_bytes: u64,
 }
 
 impl Index {
@@ -175,18 +146,10 @@ impl Index {
     fn new(place: Place, manifest: Manifest, runs: Vec<Arc<Run>>, manifest_bytes: u64) -> Self {
         let Manifest { totals, packs, runs: named, memory, unfinished } = manifest;
         let next_run = named.iter().map(|named| named.number + 1).max().unwrap_or(1);
-        let upkeep = Upkeep {
-            next_run,
-            merge: None,
-            merge_from: 0,
-            retired: Vec::new(),
-            first_unnamed: next_run,
-            manifest_bytes,
-        };
         Self {
             place: Arc::new(place),
             state: RwLock::new(State { memory, runs: runs.into(), packs, totals, unfinished }),
-            upkeep: Mutex::new(upkeep),
+            upkeep: Mutex::new(Upkeep::new(next_run, manifest_bytes)),
         }
     }
 
@@ -332,36 +295,6 @@ impl Index {
         self.state.read().memory.len() + changes < REPLAY_ENTRIES
     }
 
-    /// Writes the entries in memory to a run that no manifest names yet.
-    fn spill(&self) -> Result<()> {
-        let upkeep = &mut *self.upkeep.lock();
-        self.adopt_merged(upkeep);
-        self.make_run(upkeep)?;
-        let first_unnamed = upkeep.first_unnamed;
-        let (named, unnamed): (_, Vec<_>) = upkeep.retired.drain(..).partition(|number| *number < first_unnamed);
-        upkeep.retired = named;
-        unnamed.into_iter().for_each(|number| self.place.remove_run(number));
-        self.begin_merge(upkeep);
-        Ok(())
-    }
-
-    /// Commits the part of a rebuild that is done, if it has written runs since the last commit, with `notes` for its
-    /// continuation.
-    ///
-    /// # Errors
-    /// As [`commit`](Self::commit).
-    pub(super) fn commit_unfinished(&self, notes: Vec<u8>) -> Result<()> {
-        let has_written = {
-            let upkeep = self.upkeep.lock();
-            upkeep.first_unnamed < upkeep.next_run
-        };
-        if !has_written {
-            return Ok(());
-        }
-        self.state.write().unfinished = Some(notes.into());
-        self.commit()
-    }
-
     /// Returns the notes of the rebuild that was interrupted, if the index is not complete.
     pub(super) fn unfinished(&self) -> Option<Arc<[u8]>> {
         self.state.read().unfinished.clone()
@@ -377,138 +310,10 @@ impl Index {
         self.state.write().packs.retain(|number, _| !packs.contains(number));
     }
 
-    /// Makes the content durable. The packs must be on the disk up to the position that the index covers.
-    ///
-    /// # Errors
-    /// If the files cannot be written. The content stays available, and the next commit tries again.
-    pub(super) fn commit(&self) -> Result<()> {
-        let upkeep = &mut *self.upkeep.lock();
-        self.adopt_merged(upkeep);
-        if self.state.read().memory.len() >= RUN_ENTRIES {
-            self.make_run(upkeep)?;
-        }
-        let manifest = {
-            let State { memory, runs, packs, totals, unfinished } = &*self.state.read();
-            let runs = runs.iter().map(|run| NamedRun::of(run));
-            manifest::encode(*totals, packs, runs, memory, unfinished.as_deref())
-        };
-        // If this fails, the manifest may be on the disk nevertheless.
-        upkeep.first_unnamed = upkeep.next_run;
-        self.place.write_manifest(&manifest)?;
-        upkeep.manifest_bytes = manifest.len() as u64;
-        upkeep.retired.drain(..).for_each(|number| self.place.remove_run(number));
-        self.begin_merge(upkeep);
-        Ok(())
-    }
-
-    /// Removes the index from the disk until the next commit. A start before that rebuilds it.
-    ///
-    /// # Errors
-    /// If the file cannot be removed.
-    pub(super) fn discard_on_disk(&self) -> Result<()> {
-        let _upkeep = self.upkeep.lock();
-        self.place.remove_manifest()
-    }
-
-    /// Whether a merge is running, or is finished and waits for a commit.
-    pub(super) fn is_merging(&self) -> bool {
-        self.upkeep.lock().merge.is_some()
-    }
-
-    /// Whether a merge is finished and waits for a commit.
-    pub(super) fn has_merged(&self) -> bool {
-        self.upkeep.lock().merge.as_ref().is_some_and(Merge::is_finished)
-    }
-
     /// Returns the injected faults, for tests.
     #[cfg(test)]
     pub(super) fn fault(&self) -> &fault::Countdown {
         &self.place.fault
-    }
-
-    /// Writes the entries in memory to a new run.
-    fn make_run(&self, upkeep: &mut Upkeep) -> Result<()> {
-        let number = upkeep.take_number();
-        let run = self.write_run(number).inspect_err(|_| self.place.remove_run(number))?;
-        let written = {
-            let mut state = self.state.write();
-            state.runs = state.runs.iter().cloned().chain([Arc::new(run)]).collect();
-            let next = Memory::with_capacity(state.memory.len().min(MEMORY_CAPACITY));
-            std::mem::replace(&mut state.memory, next)
-        };
-        // Outside the lock, because dropping takes a while.
-        drop(written);
-        Ok(())
-    }
-
-    fn write_run(&self, number: u64) -> Result<Run> {
-        let (file, path) = (self.place.create_run(number)?, self.place.run_path(number));
-        let write = || {
-            let memory = &self.state.read().memory;
-            let mut plan = Plan::default();
-            memory.iter().for_each(|(key, said)| plan.note(key, *said));
-            let mut writer = RunWriter::new(&file, plan);
-            memory.sorted().into_iter().try_for_each(|(key, said)| writer.push(key, said))?;
-            writer.finish()
-        };
-        write().and_then(|_| self.place.sync(&file)).map_err(|error| cannot("write", &path, error))?;
-        self.place.open_run(number, file)
-    }
-
-    /// Replaces merged runs by the new run, if a merge is finished.
-    fn adopt_merged(&self, upkeep: &mut Upkeep) {
-        let must_wait = self.state.read().runs.len() >= MAX_RUNS;
-        let Some(merge) = upkeep.merge.take_if(|merge| must_wait || merge.is_finished()) else { return };
-        let places = merge.places.clone();
-        match merge.finish() {
-            Ok(merged) => {
-                let is_empty = merged.layout().entries() == 0;
-                if is_empty {
-                    upkeep.retired.push(merged.number());
-                }
-                let mut state = self.state.write();
-                let mut runs = state.runs.to_vec();
-                let retired: Vec<_> = runs.splice(places.clone(), (!is_empty).then_some(merged)).collect();
-                state.runs = runs.into();
-                // The old runs are unmapped after the lock is released.
-                drop(state);
-                upkeep.retired.extend(retired.iter().map(|run| run.number()));
-                upkeep.merge_from = 0;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot merge index runs: lookups are slower until a merge succeeds");
-                upkeep.merge_from = places.start + 1;
-            }
-        }
-    }
-
-    fn begin_merge(&self, upkeep: &mut Upkeep) {
-        if upkeep.merge.is_some() {
-            return;
-        }
-        let runs = Arc::clone(&self.state.read().runs);
-        let entries: Vec<_> = runs.iter().map(|run| run.layout().entries()).collect();
-        let mut from = upkeep.merge_from.min(entries.len());
-        let places = loop {
-            let Some(due) = merge::due(&entries[from..]) else { return };
-            let places = from + due.start..from + due.end;
-            if self.place.has_room_for(runs[places.clone()].iter().map(|run| run.file_bytes()).sum()) {
-                break places;
-            }
-            // There may be enough space for a smaller merge.
-            from = places.start + 1;
-        };
-        match Merge::start(&self.place, upkeep.take_number(), &runs, places) {
-            Ok(merge) => upkeep.merge = Some(merge),
-            Err(error) => tracing::warn!(%error, "cannot start to merge index runs: lookups are slower"),
-        }
-    }
-}
-
-impl Upkeep {
-    fn take_number(&mut self) -> u64 {
-        self.next_run += 1;
-        self.next_run - 1
     }
 }
 
