@@ -381,6 +381,7 @@ mod tests {
         let results: Result<Vec<_>> = join_all(jobs).await.into_iter().collect();
         assert_eq!(results.unwrap(), (0..5 * MAX_RUNNING).collect::<Vec<_>>());
         assert_eq!(counts.1.load(Ordering::SeqCst), MAX_RUNNING);
+        store.close().await.unwrap();
     }
 
     /// Returns a runtime with one thread for blocking work, which waits at `begin`.
@@ -410,6 +411,7 @@ mod tests {
         begin.wait();
         let read = if let std::task::Poll::Ready(read) = first { read } else { other.await };
         assert_eq!(read.unwrap(), 7);
+        store.close().await.unwrap();
     }
 
     #[tokio::test]
@@ -443,5 +445,6 @@ mod tests {
             held.await.unwrap().unwrap();
         }
         assert_eq!(was_read.load(Ordering::SeqCst), 0);
+        store.close().await.unwrap();
     }
 }
