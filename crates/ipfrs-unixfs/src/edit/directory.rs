@@ -1,7 +1,7 @@
 //! A directory that is being changed.
 
 use bytes::Bytes;
-use ipfrs_core::{Cid, Error, Result, codec};
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 use prost::Message;
 
 use super::attributes::AttributeChange;
@@ -346,8 +346,8 @@ impl Sharded {
         };
         let visit = self.root.visit(staging, &mut is_enough, 0).await;
         match visit {
-            // The shards that boxo would load are there.
-            Err(error) if over_at.is_some() && error.missing_block().is_some() => Ok(seen),
+            // The shards that boxo would load could be read.
+            Err(error) if over_at.is_some() && is_lost(&error) => Ok(seen),
             visit => visit.map(|_| seen),
         }
     }
@@ -368,6 +368,12 @@ impl Sharded {
         let name = [prefix(self.root.fanout(), 0).as_bytes(), link.name.as_bytes()].concat();
         PbLink { name: name.into(), ..link.clone() }
     }
+}
+
+/// Returns whether a block cannot be read however often it is tried: it is missing, damaged, no shard, or on a denylist.
+fn is_lost(error: &Error) -> bool {
+    use ErrorKind::{Corrupt, Gone, InvalidContent, LegalReasons};
+    error.missing_block().is_some() || matches!(error.kind(), Corrupt | Gone | InvalidContent | LegalReasons)
 }
 
 /// Returns the size of an entry in boxo's estimate of the change of a directory.

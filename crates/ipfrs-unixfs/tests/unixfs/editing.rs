@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use ipfrs_core::{Block, Cid, Result};
+use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
 use ipfrs_unixfs::{
     Attributes, BlockSource, Chunker, CidFormat, DirectoryEdit, DirectorySize, Entry, EntryKind, FileEdit,
     ImportOptions, Importer, Layout, LinkName, Mtime, NewLink, Overrides, Sharding, Staging,
@@ -325,6 +325,68 @@ async fn changes_of_all_entries_load_each_shard_a_few_times() {
         assert!(shards > 100, "{shards}");
         assert!(replacing <= 2 * shards && removing <= 5 * shards, "{replacing} and {removing} of {shards}");
     }
+}
+
+/// A source that fails after some loads.
+struct FailingLoads {
+    store: Arc<Memory>,
+    left: AtomicUsize,
+    failure: fn(&Cid) -> Error,
+}
+
+#[async_trait]
+impl BlockSource for FailingLoads {
+    async fn block(&self, cid: &Cid) -> Result<Bytes> {
+        match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
+            Ok(_) => self.store.block(cid).await,
+            Err(_) => Err((self.failure)(cid)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn change_of_directory_ignores_lost_shards_that_it_need_not_load() {
+    let overrides = Overrides { sharding_threshold_bytes: Some(10_000), ..Overrides::default() };
+    let sharding = ImportOptions::new(None, overrides).unwrap().sharding();
+    let name = |n: usize| format!("{n:010}");
+    let store = Arc::new(Memory::default());
+    let mut staging = Staging::new(Arc::clone(&store) as _);
+    let mut directory = DirectoryEdit::empty(CidFormat::V0, sharding);
+    for n in 0..1_000 {
+        directory.insert(&staging, &name(n).into(), link("x")).await.unwrap();
+    }
+    let root = directory.commit(&mut staging).unwrap().cid;
+    staging.take().into_iter().for_each(|block| store.insert(block));
+    let failures: [fn(&Cid) -> Error; 6] = [
+        |_| Error::internal("the disk failed"),
+        |cid| Error::no_block(cid, "missing"),
+        |_| Error::corrupt("damaged"),
+        |_| Error::invalid_content("no shard"),
+        |_| Error::new(ErrorKind::Gone, "blocked"),
+        |_| Error::new(ErrorKind::LegalReasons, "blocked"),
+    ];
+    let mut needed = Vec::new();
+    for failure in failures {
+        for loads in 0.. {
+            let source = FailingLoads { store: Arc::clone(&store), left: AtomicUsize::new(loads), failure };
+            let staging = Staging::new(Arc::new(source));
+            let change = async {
+                let mut directory = DirectoryEdit::load(&staging, &root, sharding).await?;
+                directory.remove(&staging, &name(0).into()).await
+            };
+            match change.await {
+                Ok(existed) => {
+                    assert!(existed);
+                    needed.push(loads);
+                    break;
+                }
+                Err(error) => assert_eq!(error.kind(), failure(&root).kind(), "{loads}: {error}"),
+            }
+        }
+    }
+    // Twice as many entries are counted as boxo would load, if they can be read.
+    assert!(needed[1] > 10 && needed[1] < needed[0], "{needed:?}");
+    assert_eq!(needed[1..], [needed[1]; 5]);
 }
 
 #[tokio::test]
