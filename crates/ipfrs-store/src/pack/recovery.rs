@@ -217,8 +217,8 @@ impl<'a> Replay<'a> {
         let (pack_uses, unfinished) = (index.packs(), index.unfinished());
         let has_index = !pack_uses.is_empty() && unfinished.is_none();
         // The writer begins a pack once the index covers the one before, or, for deletions on a full disk, once that is
-        // sound and on the disk. A start may have begun an empty pack behind a damaged one and ended before that. Without
-        // an index, the end of a restored pack is no incomplete write.
+        // sound and on the disk. A start may have begun an empty pack behind a damaged one and ended before that.
+        // Without an index, the end of a restored pack is no incomplete write.
         let written = found.values().rev().find(|pack| has_index && pack.len > CAR_HEADER.len() as u32);
         Self {
             index,

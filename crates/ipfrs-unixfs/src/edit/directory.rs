@@ -370,7 +370,7 @@ impl Sharded {
     }
 }
 
-/// Returns whether a block cannot be read however often it is tried: it is missing, damaged, no shard, or on a denylist.
+/// Returns whether a shard cannot be read however often it is tried: it is missing, damaged, invalid or blocked.
 fn is_lost(error: &Error) -> bool {
     use ErrorKind::{Corrupt, Gone, InvalidContent, LegalReasons};
     error.missing_block().is_some() || matches!(error.kind(), Corrupt | Gone | InvalidContent | LegalReasons)
