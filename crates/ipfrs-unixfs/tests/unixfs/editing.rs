@@ -345,7 +345,7 @@ impl BlockSource for FailingLoads {
 }
 
 #[tokio::test]
-async fn change_of_directory_ignores_lost_shards_that_it_need_not_load() {
+async fn change_ignores_lost_shards_that_it_need_not_load() {
     let overrides = Overrides { sharding_threshold_bytes: Some(10_000), ..Overrides::default() };
     let sharding = ImportOptions::new(None, overrides).unwrap().sharding();
     let name = |n: usize| format!("{n:010}");

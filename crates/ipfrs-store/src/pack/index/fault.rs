@@ -29,7 +29,8 @@ impl Default for Countdown {
 }
 
 impl Countdown {
-    /// Triggers `fault` after another `syncs` successful syncs, or never if `syncs` is negative.
+    /// Triggers `fault` after another `syncs` successful syncs, or never if `syncs` is negative. [`Fault::Full`] lasts
+    /// until the next call.
     pub(in crate::pack) fn set(&self, syncs: i64, fault: Fault) {
         *self.0.1.lock() = fault;
         self.0.0.store(syncs, Ordering::SeqCst);

@@ -66,7 +66,7 @@ impl Writer {
         self.torn.is_empty() && self.tail.is_some() && self.tail == self.newest_number()
     }
 
-    /// Completes the calls of a group for which the disk has no space. Commits the deletions alone and fails the others.
+    /// Completes the calls of a group for which the disk has no space: commits only the deletions, and fails the rest.
     pub(super) fn commit_deletions(&mut self, answers: Vec<Answer>, error: &Error) {
         let mut group = Group::default();
         for answer in answers {
