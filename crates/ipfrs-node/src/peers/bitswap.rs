@@ -66,6 +66,14 @@ pub(crate) async fn exchange(
     Ok(Some(bitswap))
 }
 
+fn multiaddrs(texts: &[String]) -> Result<Vec<Multiaddr>> {
+    let parse = |text: &String| {
+        let why = |e| format!("failed to parse multiaddr {text:?}: {e}: use /ip4/.../tcp/.../p2p/ID");
+        text.parse::<Multiaddr>().map_err(|e| Error::invalid(why(e)))
+    };
+    texts.iter().map(parse).collect()
+}
+
 fn parse_peer(text: &str) -> Result<PeerId> {
     let id = text.rsplit('/').next().unwrap_or_default();
     let from_cid = || PeerId::from_bytes(&ipfrs_core::parse_cid(id).ok()?.hash().to_bytes()).ok();
@@ -183,12 +191,17 @@ impl Node {
     /// [`peers`](Self::peers).
     pub fn add_steady_peers(&self, addresses: &[String]) -> Result<Vec<String>> {
         let exchange = self.exchange()?;
-        let parse = |address: &String| {
-            let why = |e| format!("failed to parse multiaddr {address:?}: {e}: use /ip4/.../tcp/.../p2p/ID");
-            address.parse::<Multiaddr>().map_err(|e| Error::invalid(why(e)))
-        };
-        let parsed = addresses.iter().map(parse).collect::<Result<Vec<_>>>()?;
-        Ok(exchange.add_steady(&parsed)?.iter().map(ToString::to_string).collect())
+        Ok(exchange.add_steady(&multiaddrs(addresses)?)?.iter().map(ToString::to_string).collect())
+    }
+
+    /// Also stays connected to the peers at multiaddrs that end in `/p2p/` and a peer ID, in place of those of
+    /// `retrieval.bitswap.bootstrap` and of earlier calls. Does nothing if the node has no peers.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a malformed address.
+    pub fn set_bootstrap_peers(&self, addresses: &[String]) -> Result<()> {
+        let peers = multiaddrs(addresses)?;
+        self.inner.exchange.as_ref().map_or(Ok(()), |exchange| exchange.set_bootstrap(&peers))
     }
 
     /// Ends the effect of [`add_steady_peers`](Self::add_steady_peers) and of the configuration. Returns the ID of the

@@ -55,6 +55,10 @@ impl Node {
         Err(offline())
     }
 
+    pub fn set_bootstrap_peers(&self, _addresses: &[String]) -> Result<()> {
+        Ok(())
+    }
+
     pub fn remove_steady_peer(&self, _peer: &str) -> Result<String> {
         Err(offline())
     }
