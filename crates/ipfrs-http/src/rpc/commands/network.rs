@@ -26,35 +26,23 @@ pub(super) static COMMANDS: &[Command] = &[
         .options(BITSWAP_STAT),
     command("bitswap/wantlist", Scope::Read, "Blocks that are wanted", json::<Wantlist>, || any(swarm::wantlist))
         .options(&[Opt::text(&["peer", "p"])]),
-    command("bootstrap", Scope::Read, "Peers from which the node learns of others", json::<BootstrapPeers>, || {
-        any(bootstrap::list)
-    }),
-    command("bootstrap/add", Scope::Admin, "Not available: fails", never, || any(bootstrap::add)).arguments(&[text(
-        "peer",
-    )
-    .optional()
-    .repeated()
-    .in_body()]),
+    command("bootstrap", Scope::Read, "List the bootstrap peers", json::<BootstrapPeers>, || any(bootstrap::list)),
     command(
-        "bootstrap/list",
-        Scope::Read,
-        "Peers from which the node learns of others",
-        json::<BootstrapPeers>,
-        || any(bootstrap::list),
-    )
-    .options(BOOTSTRAP),
-    command("bootstrap/rm", Scope::Admin, "Remove bootstrap peers: there are none", json::<BootstrapPeers>, || {
-        any(bootstrap::remove)
-    })
-    .arguments(&[text("peer").optional().repeated().in_body()])
-    .options(&[Opt::bool(&["all"]).unused()]),
-    command(
-        "bootstrap/rm/all",
+        "bootstrap/add",
         Scope::Admin,
-        "Remove all bootstrap peers: there are none",
+        "Stay connected to peers, also after a restart",
         json::<BootstrapPeers>,
-        || any(bootstrap::list),
-    ),
+        || any(bootstrap::add),
+    )
+    .arguments(&[text("peer").optional().repeated().in_body()]),
+    command("bootstrap/list", Scope::Read, "List the bootstrap peers", json::<BootstrapPeers>, || any(bootstrap::list))
+        .options(BOOTSTRAP),
+    command("bootstrap/rm", Scope::Admin, "Remove bootstrap peers", json::<BootstrapPeers>, || any(bootstrap::remove))
+        .arguments(&[text("peer").optional().repeated().in_body()])
+        .options(&[Opt::bool(&["all"])]),
+    command("bootstrap/rm/all", Scope::Admin, "Remove all bootstrap peers", json::<BootstrapPeers>, || {
+        any(bootstrap::remove_all)
+    }),
     command("dht/findpeer", Scope::Read, "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
     command("dht/findprovs", Scope::Read, "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
     command("dht/get", Scope::Read, "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),

@@ -21,9 +21,9 @@ pub(in crate::rpc) fn of(path: &str) -> Option<Form> {
         "block/put" => |value, _, out| line(out, &value["Key"]),
         "block/rm" => structures::removed_block,
         "block/stat" => block,
-        "bootstrap/add" => |value, _, out| listed(out, "added ", &value["Peers"]),
-        "bootstrap" | "bootstrap/list" => |value, _, out| listed(out, "", &value["Peers"]),
-        "bootstrap/rm" | "bootstrap/rm/all" => |value, _, out| listed(out, "removed ", &value["Peers"]),
+        "bootstrap/add" => |value, _, out| bootstrap(out, "added ", value),
+        "bootstrap" | "bootstrap/list" => |value, _, out| bootstrap(out, "", value),
+        "bootstrap/rm" | "bootstrap/rm/all" => |value, _, out| bootstrap(out, "removed ", value),
         "cid/base32" | "cid/format" => structures::formatted_cid,
         "cid/bases" | "multibase/list" => bases,
         "cid/codecs" | "cid/hashes" => codecs,
@@ -116,6 +116,12 @@ pub(in crate::rpc) fn of(path: &str) -> Option<Form> {
 
 fn block(value: &Value, _: &Args, out: &mut String) -> Done {
     end(write!(out, "Key: {}\nSize: {}\n", text(&value["Key"]), number(&value["Size"])))
+}
+
+fn bootstrap(out: &mut String, before: &str, value: &Value) -> Done {
+    let mut peers: Vec<_> = items(&value["Peers"]).map(text).collect();
+    peers.sort_unstable();
+    peers.into_iter().try_for_each(|peer| end(writeln!(out, "{before}{peer}")))
 }
 
 fn wantlist(value: &Value, _: &Args, out: &mut String) -> Done {
