@@ -1,6 +1,6 @@
-//! `bootstrap/*`: peers to which the node connects without being asked to. A node of Kubo learns of others from them, in
-//! a DHT that this daemon does not have; here it stays connected to them. They are a list of their own besides the one of
-//! `swarm/peering`, so that `bootstrap/rm/all` does not remove those.
+//! `bootstrap/*`: peers to which the node connects by itself. A node of Kubo learns of others from them, in a DHT that
+//! this daemon does not have; here the node stays connected to them. Their list is not that of `swarm/peering`, so that
+//! `bootstrap/rm/all` does not remove those.
 
 use std::collections::HashSet;
 
@@ -47,8 +47,8 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> CommandRes
     Ok(response(added))
 }
 
-/// `bootstrap/rm[?arg=address...][&all=]`: removes peers from the configuration, and returns their addresses. An address
-/// without a transport stands for all addresses of its peer.
+/// `bootstrap/rm[?arg=address...][&all=]`: removes peers from the configuration, and returns their addresses. An
+/// address without a transport stands for all addresses of its peer.
 pub(super) async fn remove(State(state): State<AppState>, args: Args) -> CommandResult {
     if args.is_set("all") {
         return remove_all(State(state)).await;

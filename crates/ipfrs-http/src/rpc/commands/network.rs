@@ -8,7 +8,7 @@ use ipfrs_rpc::types::{
 };
 
 use super::responses::{count, json, lines, never, routing_event, value};
-use super::shared::VERBOSE;
+use super::shared::{PROVIDE_STAT, VERBOSE};
 use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
 use crate::rpc::{bootstrap, ping, routing, swarm, unavailable};
@@ -16,7 +16,6 @@ use crate::rpc::{bootstrap, ping, routing, swarm, unavailable};
 const EXPAND_AUTO: Opt = Opt::bool(&["expand-auto"]).unused();
 static BITSWAP_STAT: &[Opt] = &[VERBOSE, Opt::bool(&["human"]).printed()];
 static BOOTSTRAP: &[Opt] = &[EXPAND_AUTO];
-static PROVIDE_STAT: &[Opt] = &[Opt::bool(&["lan"])];
 
 pub(super) static COMMANDS: &[Command] = &[
     command("bitswap/ledger", Scope::Read, "Blocks exchanged with a peer", json::<Ledger>, || any(swarm::ledger))
