@@ -203,8 +203,8 @@ async fn commands_without_a_text_print_structures_of_go() {
     assert_eq!(added, format!("&{{a {B} %!s(int64=0) 9  %!s(int64=0) %!s(int=0)}}"));
     let progress = with_body("add?encoding=text&progress=true").await;
     assert!(progress.starts_with("&{a  %!s(int64=1)   %!s(int64=0) %!s(int=0)}&{a "), "{progress}");
-    let head = "Content-Disposition: form-data; name=\"file?mode=0640&mtime=1700000000&mtime-nsecs=5\"; filename=\"f\"\r\n\
-                Content-Type: application/octet-stream";
+    let head = "Content-Disposition: form-data; name=\"file?mode=0640&mtime=1700000000&mtime-nsecs=5\"; \
+                filename=\"f\"\r\nContent-Type: application/octet-stream";
     let with_time = gateway.post_form("add?encoding=text", Form::new().part(head, b"a")).await.text().await.unwrap();
     assert_eq!(with_time, format!("&{{f {B} %!s(int64=0) 9 0640 %!s(int64=1700000000) %!s(int=5)}}"));
     let id = gateway.rpc_json("key/list").await["Keys"][0]["Id"].as_str().unwrap().to_owned();
