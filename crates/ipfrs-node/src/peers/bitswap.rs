@@ -78,8 +78,19 @@ fn parse_peer(text: &str) -> Result<PeerId> {
     let id = text.rsplit('/').next().unwrap_or_default();
     let from_cid = || PeerId::from_bytes(&ipfrs_core::parse_cid(id).ok()?.hash().to_bytes()).ok();
     id.parse::<PeerId>().ok().or_else(from_cid).ok_or_else(|| {
-        Error::invalid(format!("{text:?} has no peer ID: use one like 12D3KooW..., or an address that ends in /p2p/ID"))
+        let remedy = "use one like 12D3KooW..., or an address that ends in /p2p/ID";
+        Error::invalid(match text.starts_with('/') {
+            true => format!("found no ipfs peers at {text}: the address has no peer ID: {remedy}"),
+            false => format!("failed to parse peer ID: {text:?} is none: {remedy}"),
+        })
     })
+}
+
+/// Parses a multiaddr that ends in a peer ID.
+fn peer_address(text: &str) -> Result<(PeerId, Multiaddr)> {
+    let why = |e| format!("failed to parse multiaddr {text:?}: {e}: use /ip4/.../tcp/.../p2p/ID");
+    let address = text.parse::<Multiaddr>().map_err(|e| Error::invalid(why(e)))?;
+    Ok((parse_peer(text)?, address))
 }
 
 fn connected(info: PeerInfo, listen: Vec<Multiaddr>) -> ConnectedPeer {
@@ -224,12 +235,18 @@ impl Node {
     /// as [`peers`](Self::peers).
     pub async fn connect_peer(&self, address: &str) -> Result<String> {
         let exchange = self.exchange()?;
-        let peer = parse_peer(address)?;
-        let parsed: Multiaddr = address
-            .parse()
-            .map_err(|e| Error::invalid(format!("{address:?} is not a multiaddr: {e}: use /ip4/.../tcp/.../p2p/ID")))?;
-        exchange.connect(&parsed).await?;
+        let (peer, address) = peer_address(address)?;
+        exchange.connect(&address).await?;
         Ok(peer.to_string())
+    }
+
+    /// Checks addresses of peers before [`connect_peer`](Self::connect_peer) connects to the first of them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a malformed address, and as [`peers`](Self::peers).
+    pub fn check_peer_addresses(&self, addresses: &[String]) -> Result<()> {
+        self.exchange()?;
+        addresses.iter().try_for_each(|address| peer_address(address).map(drop))
     }
 
     /// Prepares round trips to the connected peer with an ID.

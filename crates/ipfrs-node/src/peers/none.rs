@@ -67,6 +67,10 @@ impl Node {
         Err(offline())
     }
 
+    pub fn check_peer_addresses(&self, _addresses: &[String]) -> Result<()> {
+        Err(offline())
+    }
+
     pub async fn ping_peer(&self, _peer: &str) -> Result<PeerPinger> {
         Err(offline())
     }
