@@ -30,7 +30,7 @@ use crate::peer::Peer;
 use crate::pinger::Pinger;
 use crate::provider::{BlockProvider, NoBlocks};
 use crate::report::{Ledger, PeerInfo, Stat};
-use crate::steady::SteadyPeer;
+use crate::steady::{Attempts, SteadyPeer};
 
 /// Time in which connections end that the operator closes.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -59,6 +59,8 @@ struct Inner {
     peer_id: PeerId,
     task: Mutex<Option<JoinHandle<()>>>,
     steady: Mutex<BTreeMap<PeerId, SteadyPeer>>,
+    /// Peers of [`Bitswap::set_bootstrap`].
+    bootstrap: Mutex<BTreeMap<PeerId, SteadyPeer>>,
 }
 
 impl fmt::Debug for Bitswap {
@@ -108,14 +110,15 @@ impl Bitswap {
             .map_err(|e| Error::invalid(format!("Bitswap needs an Ed25519 or RSA key: {e}")))?;
         let metrics = Metrics::register(registry)?;
         let provider = if config.serve { provider } else { Arc::new(NoBlocks) };
-        let peers = config.peers.clone();
+        let (peers, bootstrap) = (config.peers.clone(), config.bootstrap.clone());
         let (disconnects, disconnected) = mpsc::unbounded_channel();
         let context = Arc::new(Context::new(config, metrics, provider, disconnects));
         let engine = Engine::new(context);
         let Running { network, peer_id, task } = Network::start(engine, &keypair, filter, disconnected).await?;
-        let (task, steady) = (Mutex::new(Some(task)), Mutex::new(BTreeMap::new()));
-        let node = Self(Arc::new(Inner { network, peer_id, task, steady }));
+        let (task, steady, others) = (Mutex::new(Some(task)), Mutex::default(), Mutex::default());
+        let node = Self(Arc::new(Inner { network, peer_id, task, steady, bootstrap: others }));
         node.add_steady(&peers)?;
+        node.set_bootstrap(&bootstrap)?;
         Ok(node)
     }
 
@@ -138,14 +141,7 @@ impl Bitswap {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if an address has no peer ID, and [`ErrorKind::TooLarge`] for too many peers.
     pub fn add_steady(&self, peers: &[Multiaddr]) -> Result<Vec<PeerId>> {
-        let mut grouped: Vec<(PeerId, Vec<Multiaddr>)> = Vec::new();
-        for peer in peers {
-            let (id, address) = address::split_peer(peer)?;
-            match grouped.iter_mut().find(|(known, _)| *known == id) {
-                Some((_, addresses)) => addresses.push(address),
-                None => grouped.push((id, vec![address])),
-            }
-        }
+        let grouped = by_peer(peers)?;
         let ids = grouped.iter().map(|(id, _)| *id).collect();
         let mut steady = self.0.steady.lock();
         let added = grouped.iter().filter(|(id, _)| !steady.contains_key(id)).count();
@@ -163,11 +159,42 @@ impl Bitswap {
         Ok(ids)
     }
 
+    /// Also stays connected to these peers, and to no others that were set by this function or by `bootstrap` of the
+    /// configuration. Their connections stay open while they are used. This node is skipped.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if an address has no peer ID.
+    pub fn set_bootstrap(&self, peers: &[Multiaddr]) -> Result<()> {
+        let grouped = by_peer(peers)?;
+        let mut bootstrap = self.0.bootstrap.lock();
+        let steady = self.0.steady.lock();
+        bootstrap.retain(|id, peer| {
+            let is_kept = grouped.iter().any(|(kept, addresses)| kept == id && *addresses == peer.addresses);
+            if !is_kept
+                && !steady.contains_key(id)
+                && let Some(connected) = self.context().peers.get(id)
+            {
+                connected.unprotect();
+            }
+            is_kept
+        });
+        for (id, addresses) in grouped {
+            if id != self.peer_id() && !bootstrap.contains_key(&id) {
+                bootstrap.insert(id, SteadyPeer::start(self.0.network.clone(), id, addresses));
+            }
+        }
+        Ok(())
+    }
+
     /// Ends the effect of [`add_steady`](Self::add_steady) or of the configuration. An existing connection stays open
     /// while it is used. Returns whether the node stayed connected to the peer.
     pub fn remove_steady(&self, peer: PeerId) -> bool {
         let was_steady = self.0.steady.lock().remove(&peer).is_some();
-        if was_steady && let Some(connected) = self.context().peers.get(&peer) {
+        let is_chosen = self.0.bootstrap.lock().contains_key(&peer);
+        if was_steady
+            && !is_chosen
+            && let Some(connected) = self.context().peers.get(&peer)
+        {
             connected.unprotect();
         }
         was_steady
@@ -185,20 +212,23 @@ impl Bitswap {
     /// failed, if one has.
     #[must_use]
     pub fn unconnected_peers(&self) -> Vec<(PeerId, Option<String>)> {
-        let steady = self.0.steady.lock();
-        let unconnected = steady.iter().filter(|(id, _)| self.context().peers.get(id).is_none());
-        unconnected.map(|(id, peer)| (*id, peer.attempts.failure())).collect()
+        self.unconnected_attempts().into_iter().map(|(id, attempts)| (id, attempts.failure())).collect()
+    }
+
+    /// Returns the attempts to connect to the [unconnected peers](Self::unconnected_peers).
+    fn unconnected_attempts(&self) -> BTreeMap<PeerId, Arc<Attempts>> {
+        let attempts_of = |peers: &Mutex<BTreeMap<PeerId, SteadyPeer>>| -> Vec<_> {
+            let peers = peers.lock();
+            let unconnected = peers.iter().filter(|(id, _)| self.context().peers.get(id).is_none());
+            unconnected.map(|(id, peer)| (*id, Arc::clone(&peer.attempts))).collect()
+        };
+        attempts_of(&self.0.bootstrap).into_iter().chain(attempts_of(&self.0.steady)).collect()
     }
 
     /// Dials the [unconnected peers](Self::unconnected_peers) before their next attempts are due, unless that was done
     /// after `since`, and at most once in a second. Returns whether one of them is connected, as soon as one is.
     pub async fn redial(&self, since: Instant) -> bool {
-        let attempts: Vec<_> = {
-            let steady = self.0.steady.lock();
-            let unconnected = steady.iter().filter(|(id, _)| self.context().peers.get(id).is_none());
-            unconnected.map(|(id, peer)| (*id, Arc::clone(&peer.attempts))).collect()
-        };
-        let redials = attempts.into_iter().map(|(id, attempts)| async move {
+        let redials = self.unconnected_attempts().into_iter().map(|(id, attempts)| async move {
             attempts.tried_since(since).await;
             self.context().peers.get(&id).is_some()
         });
@@ -348,6 +378,19 @@ impl Bitswap {
         let value = sent as f64 / (recv as f64 + 1.0);
         Ledger { peer, value, sent, recv, exchanged }
     }
+}
+
+/// Groups addresses that end in `/p2p/` and a peer ID, in the order of the first address of each peer.
+fn by_peer(peers: &[Multiaddr]) -> Result<Vec<(PeerId, Vec<Multiaddr>)>> {
+    let mut grouped: Vec<(PeerId, Vec<Multiaddr>)> = Vec::new();
+    for peer in peers {
+        let (id, address) = address::split_peer(peer)?;
+        match grouped.iter_mut().find(|(known, _)| *known == id) {
+            Some((_, addresses)) => addresses.push(address),
+            None => grouped.push((id, vec![address])),
+        }
+    }
+    Ok(grouped)
 }
 
 fn info(peer: &Peer) -> Option<PeerInfo> {

@@ -28,6 +28,8 @@ pub struct BitswapConfig {
     /// Peers to which the node always stays connected, each with its peer ID:
     /// `/dns4/peer.example.net/tcp/4001/p2p/12D3KooW...`. They may have private addresses.
     pub peers: Vec<Multiaddr>,
+    /// Further peers to which the node stays connected. The commands `bootstrap/*` of Kubo's RPC change them.
+    pub bootstrap: Vec<Multiaddr>,
     /// Key of a private network: 64 hexadecimal digits, the last line of Kubo's `swarm.key`. The node then connects
     /// only to peers with the same key, and only over TCP.
     pub private_network_key: Option<PrivateNetworkKey>,
@@ -61,6 +63,7 @@ impl Default for BitswapConfig {
             listen: vec![tcp, quic],
             announce: Vec::new(),
             peers: Vec::new(),
+            bootstrap: Vec::new(),
             private_network_key: None,
             serve: true,
             max_peers: 256,
@@ -114,11 +117,18 @@ impl BitswapConfig {
                 )));
             }
         }
-        for peer in &self.peers {
-            address::split_peer(peer)
-                .map_err(|e| Error::invalid(format!("retrieval.bitswap.peers: {}", e.message())))?;
+        for (key, peers) in [("peers", &self.peers), ("bootstrap", &self.bootstrap)] {
+            for peer in peers {
+                address::split_peer(peer)
+                    .map_err(|e| Error::invalid(format!("retrieval.bitswap.{key}: {}", e.message())))?;
+            }
         }
         Ok(())
+    }
+
+    /// Returns the addresses of all peers to which the node stays connected.
+    pub(crate) fn chosen_addrs(&self) -> impl Iterator<Item = &Multiaddr> {
+        self.peers.iter().chain(&self.bootstrap)
     }
 
     pub(crate) fn response_timeout(&self) -> Duration {

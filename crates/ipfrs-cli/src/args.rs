@@ -7,6 +7,8 @@ mod dag;
 mod files;
 mod filestore;
 mod key;
+#[cfg(test)]
+mod kubo_options;
 mod migrate;
 mod name;
 mod network;

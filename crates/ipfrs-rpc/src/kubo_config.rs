@@ -31,6 +31,7 @@ const SETTINGS: &[Setting] = &[
     setting("Addresses.Announce", "retrieval.bitswap.announce", Form::Same),
     setting("Addresses.Gateway", "server", Form::Listener),
     setting("Addresses.Swarm", "retrieval.bitswap", Form::Swarm),
+    setting("Bootstrap", "retrieval.bitswap.bootstrap", Form::Bootstrap),
     setting("DNS.Resolvers", "dns", Form::Resolvers),
     setting("Datastore.HashOnRead", "store.verify_on_read", Form::Same),
     setting("Datastore.StorageMax", "store.max_bytes", Form::Size),
@@ -61,12 +62,11 @@ const SETTINGS: &[Setting] = &[
 ];
 
 /// Settings of Kubo that have only this value here.
-fn fixed() -> [(&'static str, Value); 16] {
+fn fixed() -> [(&'static str, Value); 15] {
     [
         ("AutoConf.Enabled", json!(false)),
         ("AutoNAT.ServiceMode", json!("disabled")),
         ("AutoTLS.Enabled", json!(false)),
-        ("Bootstrap", json!([])),
         ("Discovery.MDNS.Enabled", json!(false)),
         ("Experimental.Libp2pStreamMounting", json!(false)),
         ("Experimental.P2pHttpProxy", json!(false)),

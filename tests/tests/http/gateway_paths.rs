@@ -214,6 +214,9 @@ async fn paths_traverse_dag_json_but_not_into_blocks() {
             let failure = gateway.rpc(&format!("{command}?arg={cid}/{within}")).send().await.unwrap();
             assert!(rpc_failure(failure).await.contains("within block"), "{command}");
         }
+        let failure = gateway.rpc(&format!("dag/stat?arg={cid}/{within}")).send().await.unwrap();
+        let text = "cannot return size for anything other than a DAG with a root CID";
+        assert!(rpc_failure(failure).await.starts_with(text), "{within}");
     }
 }
 

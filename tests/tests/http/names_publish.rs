@@ -108,10 +108,12 @@ async fn failed_publish_leaves_the_name_unchanged() {
         ("arg=".to_owned(), "invalid path"),
         ("arg=/ipns/no-dot".to_owned(), "no-dot"),
         (format!("arg=/ipns/{name}"), "itself"),
-        (format!("arg={file}&lifetime=soon"), "lifetime"),
-        (format!("arg={file}&lifetime=0s"), "greater than zero"),
-        (format!("arg={file}&lifetime=-1h"), "lifetime"),
-        (format!("arg={file}&lifetime=10m&ttl=1h"), "must not be greater than lifetime"),
+        (format!("arg={file}&lifetime=soon"), "error parsing lifetime option: time: invalid duration \"soon\""),
+        (format!("arg={file}&lifetime=0s"), "lifetime must be greater than zero, got 0s"),
+        (format!("arg={file}&lifetime=-1h"), "lifetime must be greater than zero, got -1h"),
+        (format!("arg={file}&lifetime=10m&ttl=1h"), "ttl (1h0m0s) must not be greater than lifetime (10m0s)"),
+        (format!("arg={file}&ttl=72h"), "ttl (72h0m0s) must not be greater than lifetime (48h0m0s)"),
+        (format!("arg={file}&ttl=-1s"), "ttl must not be negative, got -1s"),
     ] {
         let key = if query.contains("key=") { "" } else { "&key=key" };
         let message = failure(&gateway, &format!("name/publish?{query}{key}")).await;
@@ -198,6 +200,8 @@ async fn name_resolve_is_recursive_or_single_step() {
         (format!("name/resolve?arg=/ipfs/{tree}"), "is not an IPNS name"),
         ("name/resolve?arg=no-dot".to_owned(), "no-dot"),
         (format!("name/resolve?arg={second}&dht-timeout=x"), "dht-timeout"),
+        (format!("name/resolve?arg={second}&dht-timeout=-1s"), "DHT timeout value must be >= 0"),
+        (format!("resolve?arg=/ipns/{second}&recursive=false&dhtt=-1s"), "DHT timeout value must be >= 0"),
         (format!("resolve?arg=/ipns/{none}"), none.as_str()),
         (format!("resolve?arg={tree}/none"), "none"),
     ] {
@@ -233,7 +237,12 @@ async fn name_put_accepts_and_inspect_shows_records() {
     put(&format!("arg={name}"), &second).await.unwrap();
     assert_eq!(mirror.content(&format!("/ipns/{name}")).await, "two");
     let message = put(&format!("arg={name}"), &first).await.unwrap_err();
-    assert!(message.contains("sequence 1 >= new record sequence 0"), "{message}");
+    let conflict = "existing IPNS record has sequence 1 >= new record sequence 0, use 'ipfs name put --force' to skip";
+    assert!(message.starts_with(conflict), "{message}");
+    let message = put(&format!("arg={name}"), &bytes::Bytes::new()).await.unwrap_err();
+    assert_eq!(message, "record is empty");
+    let message = put("arg=no-name", &first).await.unwrap_err();
+    assert!(message.starts_with("invalid IPNS name: "), "{message}");
     for (query, record) in [
         (format!("arg={name}&force=true"), &first),
         (format!("arg={}", new_key(&mirror, "arg=other").await), &second),

@@ -180,16 +180,20 @@ async fn commands_about_peers_report_real_state() {
     let again = gateway.rpc_json(&format!("swarm/disconnect?arg={address}")).await;
     assert_eq!(again["Strings"], json!([format!("disconnect {id} failure: not connected")]));
     assert_eq!(gateway.rpc_json("swarm/peers").await, json!({ "Peers": null }));
+    let failure = format!("connect {id} failure: ");
     for (command, part) in [
         (format!("id?arg={id}"), "is not connected"),
-        ("swarm/connect?arg=/ip4/127.0.0.1/tcp/1".to_owned(), "has no peer ID"),
+        ("swarm/connect?arg=/ip4/127.0.0.1/tcp/1".to_owned(), "found no ipfs peers at /ip4/127.0.0.1/tcp/1"),
+        (format!("swarm/connect?arg={address}&arg=/ip4/127.0.0.1/tcp/1"), "found no ipfs peers at"),
         (format!("swarm/connect?arg=/ip4/127.0.0.1/tcp/1/p2p/{id}"), "no connection to"),
-        (format!("swarm/connect?arg=nonsense/p2p/{id}"), "is not a multiaddr"),
-        ("bitswap/ledger?arg=x".to_owned(), "has no peer ID"),
+        (format!("swarm/connect?arg=/ip4/127.0.0.1/tcp/1/p2p/{id}"), failure.as_str()),
+        (format!("swarm/connect?arg=nonsense/p2p/{id}"), "failed to parse multiaddr \"nonsense/p2p/"),
+        ("bitswap/ledger?arg=x".to_owned(), "failed to parse peer ID: "),
     ] {
         let message = rpc_failure(gateway.rpc(&command).send().await.unwrap()).await;
         assert!(message.contains(part), "{command}: {message}");
     }
+    assert_eq!(gateway.rpc_json("swarm/peers").await, json!({ "Peers": null }), "a malformed address refuses all");
 }
 
 #[tokio::test(flavor = "multi_thread")]

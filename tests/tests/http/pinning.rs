@@ -118,6 +118,8 @@ async fn content_is_pinned_at_another_node() {
     let all = "status=queued,pinning,pinned";
     let refused = command(format!("pin/remote/rm?service=svc&{all}")).await.unwrap();
     assert!(rpc_failure(refused).await.contains("multiple remote pins are matching this query"));
+    let refused = command(format!("pin/remote/rm?service=svc&arg={cid}&force=true&{all}")).await.unwrap();
+    assert_eq!(rpc_failure(refused).await, format!("unexpected argument {cid:?}"));
     assert_eq!(command(format!("pin/remote/rm?service=svc&force=true&{all}")).await.unwrap().status(), 200);
     assert_eq!((ls(&format!("&{ALL}")).await.len(), recursive_pins(&service).await), (0, json!({})));
     client.rpc_bytes("pin/remote/service/rm?arg=svc").await;

@@ -188,6 +188,42 @@ async fn profiles_of_networks_apply_if_all_of_them_has_an_equivalent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bootstrap_peers_are_connected_and_kept_for_a_restart() {
+    let with_peers = "[retrieval.bitswap]\nenabled = true\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\n";
+    let other = start(tempfile::tempdir().unwrap(), with_peers).await;
+    let address = other.rpc_json("id").await["Addresses"][0].as_str().unwrap().to_owned();
+    let peer = "12D3KooWBtg3aaRMjxwedh83aGiUkwSxDwUZkzuJcfaqUmo7R3pq";
+    let absent = format!("/ip4/127.0.0.1/tcp/1/p2p/{peer}");
+    let repo = tempfile::tempdir().unwrap();
+    let file = repo.path().join("config.toml");
+    fs::write(&file, with_peers).unwrap();
+    let gateway = start(repo, "").await;
+    let peers = async |gateway: &TestGateway, command: &str| gateway.rpc_json(command).await["Peers"].clone();
+    assert_eq!(peers(&gateway, "bootstrap").await, json!([]));
+    let added = peers(&gateway, &format!("bootstrap/add?arg={address}&arg={address}")).await;
+    assert_eq!(added, json!([address]));
+    gateway.assert_metric("ipfrs_bitswap_peers", 1).await;
+    assert_eq!(peers(&gateway, &format!("bootstrap/add?arg={absent}")).await, json!([absent]));
+    assert_eq!(peers(&gateway, "bootstrap/list").await, json!([absent, address]));
+    assert_eq!(gateway.rpc_json("config?arg=Bootstrap").await["Value"], json!([absent, address]));
+    assert_eq!(peers(&gateway, "swarm/peering/ls").await, json!([]));
+    let mut sorted = [format!("{absent}\n"), format!("{address}\n")];
+    sorted.sort();
+    assert_eq!(gateway.rpc_bytes("bootstrap?encoding=text").await, sorted.concat());
+    let public = "[\"/dnsaddr/bootstrap.libp2p.io/p2p/A\"]";
+    let refused = gateway.rpc(&format!("config?arg=Bootstrap&arg={public}&json=true")).send().await.unwrap();
+    assert!(rpc_failure(refused).await.starts_with("failed to set config value: Bootstrap: no setting"));
+
+    let gateway = start(gateway.stop().await, "").await;
+    gateway.assert_metric("ipfrs_bitswap_peers", 1).await;
+    assert_eq!(peers(&gateway, &format!("bootstrap/rm?arg=/p2p/{peer}")).await, json!([absent]));
+    assert_eq!(peers(&gateway, &format!("bootstrap/rm?arg={absent}")).await, json!([]));
+    assert_eq!(peers(&gateway, "bootstrap/rm?all=true").await, json!([address]));
+    assert_eq!(peers(&gateway, "bootstrap/rm/all").await, json!([]));
+    assert!(!fs::read_to_string(&file).unwrap().contains("bootstrap"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn configuration_is_replaced_and_profiles_are_applied() {
     let gateway = start(tempfile::tempdir().unwrap(), "").await;
     let file = gateway.repo().path().join("config.toml");

@@ -101,6 +101,7 @@ async fn rpc_errors_contain_the_words_kubo_clients_match() {
         (format!("resolve?arg=/ipns/{key}"), "could not resolve name"),
         (format!("cat?arg=/ipns/{key}/x"), "could not resolve name"),
         (format!("routing/get?arg=/ipns/{key}"), "routing: not found"),
+        ("routing/get?arg=/pk/x".to_owned(), "invalid key"),
         (format!("name/get?arg={key}"), "routing: not found"),
     ] {
         let message = rpc_failure(gateway.rpc(&command).send().await.unwrap()).await;

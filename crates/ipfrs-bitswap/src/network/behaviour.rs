@@ -40,7 +40,7 @@ pub(crate) struct Behaviour {
 
 impl Behaviour {
     pub(super) fn new(engine: Engine) -> Self {
-        let configured = engine.context.config.peers.iter();
+        let configured = engine.context.config.chosen_addrs();
         let chosen = configured.filter_map(|address| address::split_peer(address).ok()).map(|(peer, _)| peer).collect();
         Self { engine, chosen, operator_dial: None }
     }

@@ -153,7 +153,7 @@ pub(crate) struct FilesWriteArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CidFormatArgs {
     /// CID version of new nodes, 0 or 1
-    #[arg(long)]
+    #[arg(long, alias = "cid-ver")]
     pub(crate) cid_version: Option<u64>,
     /// Hash function of new nodes; makes the CID version 1
     #[arg(long)]

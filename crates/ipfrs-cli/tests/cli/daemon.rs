@@ -307,16 +307,38 @@ fn hangup_changes_nothing_while_the_file_of_the_repo_is_missing() {
     assert!(line.contains("config.toml is missing"), "{line}");
 }
 
+/// Calls `log/level`, and returns the response with its head.
+fn levels(daemon: &Daemon, arguments: &str) -> String {
+    let request = format!("POST /api/v0/log/level{arguments} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    let mut response = String::new();
+    daemon.send(&request).read_to_string(&mut response).unwrap();
+    response
+}
+
+#[test]
+fn log_level_default_is_the_level_of_all_parts() {
+    let place = Place::new();
+    let daemon = place.start(&[]);
+    levels(&daemon, "?arg=all&arg=warn");
+    for (arguments, text) in [
+        ("?arg=ipfrs_http&arg=debug", "Changed log level of 'ipfrs_http' to 'debug'"),
+        ("?arg=ipfrs_http", "{\"Levels\":{\"ipfrs_http\":\"debug\"}}"),
+        ("?arg=ipfrs_http&arg=default", "Changed log level of 'ipfrs_http' to 'warn'"),
+        ("?arg=ipfrs_http&arg=", "{\"Levels\":{\"ipfrs_http\":\"warn\"}}"),
+        ("?arg=", "{\"Levels\":{\"\":\"warn\"}}"),
+        ("?arg=nope", "error: No such logger"),
+        ("?arg=&arg=debug", "error: No such logger"),
+        ("?arg=all&arg=loud", "unrecognized level: \\\"loud\\\""),
+    ] {
+        let response = levels(&daemon, arguments);
+        assert!(response.contains(text), "{arguments}: {response}");
+    }
+}
+
 #[test]
 fn hangup_keeps_the_level_that_a_client_has_set() {
     let place = Place::new();
     let mut daemon = place.start(&[]);
-    let levels = |daemon: &Daemon, arguments: &str| {
-        let request = format!("POST /api/v0/log/level{arguments} HTTP/1.0\r\nHost: localhost\r\n\r\n");
-        let mut response = String::new();
-        daemon.send(&request).read_to_string(&mut response).unwrap();
-        response
-    };
     levels(&daemon, "?arg=all&arg=debug");
     daemon.signal(Signal::HUP);
     daemon.wait_for_log("reloaded the configuration");

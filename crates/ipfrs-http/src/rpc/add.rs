@@ -153,9 +153,8 @@ fn to_files(path: &str) -> Result<MutablePath> {
     MutablePath::parse(path).map_err(|e| Error::new(e.kind(), format!("to-files: {e}")))
 }
 
-fn cid_version(number: i64) -> Result<u64, RpcError> {
-    let why = || RpcError::Request(format!("invalid value {number} for option \"cid-version\": use 0 or 1"));
-    u64::try_from(number).map_err(|_| why())
+fn cid_version(number: i64) -> Result<u64> {
+    u64::try_from(number).map_err(|_| Error::invalid(format!("unknown CID version: {number}: use 0 or 1")))
 }
 
 async fn run(mut session: AddSession, mut reporter: Reporter, body: Either<Parts, Body>) {

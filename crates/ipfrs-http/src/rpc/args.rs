@@ -257,6 +257,12 @@ impl Args {
         };
         self.text(name).map(parse).transpose()
     }
+
+    /// Whether an option is a duration below zero, which [`duration`](Self::duration) refuses.
+    pub(super) fn is_negative_duration(&self, name: &str) -> bool {
+        let below = self.text(name).and_then(|text| text.strip_prefix('-')).and_then(duration::parse);
+        below.is_some_and(|duration| !duration.is_zero())
+    }
 }
 
 /// Returns the argument that follows a command in the path of a request: `/cat/{argument}`.

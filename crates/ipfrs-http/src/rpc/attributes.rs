@@ -19,12 +19,11 @@ const NANOS_PER_SECOND: u32 = 1_000_000_000;
 /// Returns the attributes that `mode`, `mtime` and `mtime-nsecs` set for all files. As in Kubo, a mode of 0 and
 /// a time of 0 count as unset; unlike there, a time of 0 may have nanoseconds.
 pub(super) fn of_options(args: &Args) -> Result<Attributes, RpcError> {
-    let invalid = |message: String| RpcError::Request(message);
     let mode = args.number("mode")?.and_then(unix_mode);
     let nanos = args.number::<u32>("mtime-nsecs")?.unwrap_or(0);
     let seconds = args.number::<i64>("mtime")?.filter(|seconds| *seconds != 0 || nanos > 0);
     if nanos >= NANOS_PER_SECOND {
-        return Err(invalid(format!("option \"mtime-nsecs\" is {nanos}: it must be below {NANOS_PER_SECOND}")));
+        return Err(Error::invalid(format!("mtime nanoseconds must be in range [1, 999999999], not {nanos}")).into());
     }
     if nanos > 0 && seconds.is_none() {
         return Err(Error::invalid("option \"mtime-nsecs\" requires \"mtime\" to be provided as well").into());

@@ -1,37 +1,106 @@
-//! `bootstrap/*`: peers from which a node learns of others in a DHT. This daemon has no DHT and therefore none.
+//! `bootstrap/*`: peers to which the node connects by itself. A node of Kubo learns of others from them, in a DHT that
+//! this daemon does not have; here the node stays connected to them. Their list is not that of `swarm/peering`, so that
+//! `bootstrap/rm/all` does not remove those.
 
+use std::collections::HashSet;
+
+use axum::extract::State;
+use axum::response::Response;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::Name;
+use ipfrs_rpc::kubo_config::Change;
 use ipfrs_rpc::types::BootstrapPeers;
+use serde_json::{Value, json};
 
 use super::args::Args;
 use super::command_result::CommandResult;
-use super::output;
+use super::{config, output};
+use crate::state::AppState;
 
-/// `bootstrap`, `bootstrap/list` and `bootstrap/rm/all`: returns the peers, of which there are none.
-pub(super) async fn list() -> CommandResult {
-    Ok(output::object(BootstrapPeers { peers: Vec::new() }))
+/// Setting with the peers.
+const KEY: [&str; 3] = ["retrieval", "bitswap", "bootstrap"];
+/// Maximum number of peers.
+const MAX_PEERS: usize = 256;
+
+/// `bootstrap` and `bootstrap/list`: returns the configured peers.
+pub(super) async fn list(State(state): State<AppState>) -> CommandResult {
+    Ok(response(configured(&state).await?))
 }
 
-/// `bootstrap/rm[?arg=address...]`: returns the removed peers. There are none to remove.
-pub(super) async fn remove(args: Args) -> CommandResult {
-    for address in args.arguments() {
-        split(address)?.ok_or_else(|| Error::invalid("invalid p2p multiaddr"))?;
-    }
-    list().await
-}
-
-/// `bootstrap/add?arg=address...`: fails, since the addresses would have no effect.
-pub(super) async fn add(args: Args) -> CommandResult {
+/// `bootstrap/add?arg=address...`: adds peers to the configuration, and connects to them. Returns those given.
+pub(super) async fn add(State(state): State<AppState>, args: Args) -> CommandResult {
     if !args.has_arguments() {
         return Err(Error::invalid("no bootstrap peers to add").into());
     }
     for address in args.arguments() {
         check_peer(address)?;
     }
-    let why = "bootstrap peers introduce a node to a DHT, which this daemon does not use: stay connected to peers with \
-               swarm/peering/add, or name them in retrieval.bitswap.peers";
-    Err(Error::unsupported(why).into())
+    if !state.node.exchanges_blocks() {
+        let why = "bootstrap peers have no effect, since peers are disabled: set retrieval.bitswap.enabled = true and \
+                   restart the daemon";
+        return Err(Error::unsupported(why).into());
+    }
+    let mut known = HashSet::new();
+    let added: Vec<_> = args.arguments().iter().filter(|address| known.insert(address.as_str())).cloned().collect();
+    let kept = configured(&state).await?.into_iter().filter(|address| !known.contains(address.as_str()));
+    replace(&state, &added.iter().cloned().chain(kept).collect::<Vec<_>>()).await?;
+    Ok(response(added))
+}
+
+/// `bootstrap/rm[?arg=address...][&all=]`: removes peers from the configuration, and returns their addresses. An
+/// address without a transport stands for all addresses of its peer.
+pub(super) async fn remove(State(state): State<AppState>, args: Args) -> CommandResult {
+    if args.is_set("all") {
+        return remove_all(State(state)).await;
+    }
+    let mut unwanted = HashSet::new();
+    for address in args.arguments() {
+        unwanted.insert(split(address)?.ok_or_else(|| Error::invalid("invalid p2p multiaddr"))?);
+    }
+    let is_unwanted = |address: &String| {
+        let parts = split(address).ok().flatten();
+        parts.is_some_and(|(transport, peer)| {
+            unwanted.contains(&("", peer.clone())) || unwanted.contains(&(transport, peer))
+        })
+    };
+    let (removed, kept): (Vec<_>, Vec<_>) = configured(&state).await?.into_iter().partition(is_unwanted);
+    if !removed.is_empty() {
+        replace(&state, &kept).await?;
+    }
+    Ok(response(removed))
+}
+
+/// `bootstrap/rm/all`: removes all peers from the configuration, and returns their addresses.
+pub(super) async fn remove_all(State(state): State<AppState>) -> CommandResult {
+    let removed = configured(&state).await?;
+    if !removed.is_empty() {
+        replace(&state, &[]).await?;
+    }
+    Ok(response(removed))
+}
+
+fn response(peers: Vec<String>) -> Response {
+    output::object(BootstrapPeers { peers })
+}
+
+/// Returns the configured peers. A program that embeds the gateway may have no configuration.
+async fn configured(state: &AppState) -> Result<Vec<String>> {
+    let Some(shown) = state.configuration.get() else { return Ok(Vec::new()) };
+    let own = shown.next().await?;
+    let listed = KEY.iter().try_fold(&own, |value, name| value.get(name)).and_then(Value::as_array);
+    Ok(listed.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect())
+}
+
+/// Sets the peers durably, and connects to them.
+async fn replace(state: &AppState, peers: &[String]) -> Result<()> {
+    let shown = config::shown(state)?;
+    config::check_writable(shown)?;
+    if peers.len() > MAX_PEERS {
+        return Err(Error::too_large(format!("there are at most {MAX_PEERS} bootstrap peers: remove some")));
+    }
+    let value = (!peers.is_empty()).then(|| json!(peers));
+    shown.change(vec![Change { key: KEY.map(str::to_owned).to_vec(), value }], false).await?;
+    state.node.set_bootstrap_peers(peers)
 }
 
 /// Checks an address of a peer, with the errors of Kubo.
@@ -44,16 +113,16 @@ fn check_peer(address: &str) -> Result<()> {
     let invalid = |what: &str| Err(Error::invalid(format!("{what}: {address}")));
     match split(address)? {
         None => invalid("invalid bootstrap address"),
-        Some("") => invalid("bootstrap address without a transport"),
+        Some(("", _)) => invalid("bootstrap address without a transport"),
         Some(_) => Ok(()),
     }
 }
 
-/// Returns an address without the peer at its end; `None` if it does not end with one.
-fn split(address: &str) -> Result<Option<&str>> {
+/// Returns the transport of an address and the ID of the peer at its end; `None` if it does not end with one.
+fn split(address: &str) -> Result<Option<(&str, String)>> {
     if !address.starts_with('/') {
         return Err(Error::invalid(format!("failed to parse multiaddr {address:?}: must begin with /")));
     }
     let parts = address.rsplit_once("/p2p/").or_else(|| address.rsplit_once("/ipfs/"));
-    Ok(parts.filter(|(_, id)| Name::parse(id).is_ok()).map(|(transport, _)| transport))
+    Ok(parts.and_then(|(transport, id)| Some((transport, Name::parse(id).ok()?.peer_id()))))
 }

@@ -112,12 +112,14 @@ pub(super) async fn show(State(state): State<AppState>) -> CommandResult {
     Ok(output::object(effective(&state, shown, &own).await?))
 }
 
-fn shown(state: &AppState) -> Result<&Shown> {
+/// Returns the configuration, if there is one that can be read.
+pub(super) fn shown(state: &AppState) -> Result<&Shown> {
     let why = "the program that embeds this gateway has its configuration";
     state.configuration.get().ok_or_else(|| Error::not_found(why))
 }
 
-fn check_writable(shown: &Shown) -> Result<()> {
+/// Refuses to change the configuration of a repo that is read-only.
+pub(super) fn check_writable(shown: &Shown) -> Result<()> {
     match shown.running()?.pointer("/store/read_only") == Some(&json!(true)) {
         true => Err(Error::new(ErrorKind::Forbidden, "the repo is read-only, and so is its configuration")),
         false => Ok(()),

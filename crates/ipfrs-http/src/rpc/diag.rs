@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::extract::State;
-use ipfrs_core::{Error, cores};
+use ipfrs_core::{Error, ErrorKind, cores, parse_cid};
 use ipfrs_rpc::duration;
 use serde_json::json;
 
@@ -11,6 +11,9 @@ use super::args::Args;
 use super::command_result::CommandResult;
 use super::output;
 use crate::state::AppState;
+
+/// Content ID of the empty directory.
+const EMPTY_DIRECTORY: &str = "QmUNLLsPACCz1vLxQVkXqqLX5R1X345qqfHbsf67hvA3Nn";
 
 /// `diag/cmds`: returns the commands that run, and those that ended lately.
 pub(super) async fn commands(State(state): State<AppState>) -> CommandResult {
@@ -31,8 +34,14 @@ pub(super) async fn set_time(State(state): State<AppState>, args: Args) -> Comma
     Ok(output::nothing().await)
 }
 
-/// `diag/healthy`: returns `ok`.
-pub(super) async fn healthy() -> CommandResult {
+/// `diag/healthy`: returns `ok`, unless the daemon is about to end or its store cannot be read. Kubo reads the block of
+/// the empty directory; here it need not be stored, so it is only looked up.
+pub(super) async fn healthy(State(state): State<AppState>) -> CommandResult {
+    if state.lifecycle.is_draining() {
+        return Err(Error::new(ErrorKind::Unavailable, "daemon is shutting down").into());
+    }
+    let failed = |e: Error| Error::new(e.kind(), format!("probe fetch: {e}")).with_source(e);
+    state.node.batch_has(&[parse_cid(EMPTY_DIRECTORY)?]).await.map_err(failed)?;
     Ok(output::object("ok"))
 }
 

@@ -143,12 +143,8 @@ pub(super) async fn convert(
         // The text of a stream is the same, and needs no memory for all pins.
         args.set("stream");
     }
-    let conversion = Conversion::of(encoding, path);
     // The others send bytes, nothing, or an error.
-    if conversion.is_none() && xml::shape_of(path).is_some() {
-        let why = format!("encoding \"text\" is not supported for {path}: use json");
-        return RpcError::Request(why).into_response();
-    }
+    let conversion = Conversion::of(encoding, path);
     let args = args.clone();
     let mut response = next.run(request).await;
     if response.status() != StatusCode::OK {
@@ -225,9 +221,11 @@ mod tests {
     }
 
     #[test]
-    fn every_command_can_respond_with_xml() {
+    fn every_command_can_respond_with_text_and_xml() {
         for command in commands::all() {
             let has_shape = Conversion::of(Encoding::Xml, command.path).is_some();
+            let has_text = Conversion::of(Encoding::Text, command.path).is_some();
+            assert_eq!(has_text, has_shape, "{}", command.path);
             // Commands that always fail have no response.
             let is_covered = has_shape || is_without_json(command.path) || always_fails(command.path);
             assert!(is_covered, "{}", command.path);

@@ -84,7 +84,10 @@ fn compression(args: &Args) -> Result<Option<Compression>, RpcError> {
     match level {
         None => Ok(Some(Compression::default())),
         Some(level @ 1..=9) => Ok(Some(Compression::new(level.unsigned_abs()))),
-        Some(other) => Err(Error::invalid(format!("compression-level={other}: use 1 to 9")).into()),
+        Some(other) => {
+            let why = format!("compression level must be between 1 and 9: compression-level={other}");
+            Err(Error::invalid(why).into())
+        }
     }
 }
 

@@ -39,15 +39,22 @@ pub(super) async fn list() -> CommandResult {
 pub(super) async fn level(State(state): State<AppState>, args: Args) -> CommandResult {
     let no_log = || Error::unsupported("the program that embeds this gateway has its log");
     let log = state.log.get().ok_or_else(no_log)?;
-    let Some(subsystem) = args.arguments().first() else {
+    // As in Kubo, an empty argument at the end is none.
+    let mut given = args.arguments();
+    while let [rest @ .., last] = given
+        && last.is_empty()
+    {
+        given = rest;
+    }
+    let Some(subsystem) = given.first() else {
         return Ok(output::object(json!({ "Levels": { "": log.default_level() } })));
     };
     let is_all = ALL.contains(&subsystem.as_str());
     if !is_all && subsystem != "(default)" && !SUBSYSTEMS.contains(&subsystem.as_str()) {
-        let why = format!("no part of the daemon is named {subsystem:?}: see log/ls");
+        let why = format!("error: No such logger: no part of the daemon is named {subsystem:?}, see log/ls");
         return Err(Error::not_found(why).into());
     }
-    let Some(level) = args.arguments().get(1) else {
+    let Some(level) = given.get(1) else {
         let level_of = |name: &str| (name.to_owned(), json!(log.level(name)));
         let mut levels = serde_json::Map::new();
         if is_all {
@@ -59,6 +66,8 @@ pub(super) async fn level(State(state): State<AppState>, args: Args) -> CommandR
         return Ok(output::object(json!({ "Levels": levels })));
     };
     let levels = ["error", "warn", "info", "debug", "trace", "off"];
+    let (default, is_default) = (log.default_level(), level == "default");
+    let level = if is_default { &default } else { level };
     let named = match level.to_ascii_lowercase().as_str() {
         // Levels of Kubo above error.
         "dpanic" | "panic" | "fatal" => "error",

@@ -1,7 +1,7 @@
 //! `name/publish`, `name/resolve`, `name/get`, `name/put`, `name/inspect`.
 
 use std::fmt::Write as _;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
@@ -10,6 +10,7 @@ use futures::stream;
 use http::header::CONTENT_TYPE;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Answers, LinkName, MAX_RECORD_BYTES, Name, NameRoot, Node, PublishOptions, Record};
+use ipfrs_rpc::duration;
 use ipfrs_rpc::types::{InspectedRecord, PublishedName, RecordEntry, RecordValidation, ResolvedPath};
 
 use super::args::Args;
@@ -22,12 +23,13 @@ use crate::state::AppState;
 /// is stored only locally, as if `allow-offline` were always set.
 pub(super) async fn publish(State(state): State<AppState>, args: Args) -> CommandResult {
     let path = args.one_path("ipfs-path")?;
+    let lifetime = lifetime(&args)?;
     let options = PublishOptions {
         // An empty key is an error and not the identity: a script with an unset variable must not publish the node's
         // own name.
         key: args.text("key").unwrap_or("self").to_owned(),
-        lifetime: args.duration("lifetime")?,
-        ttl: args.duration("ttl")?,
+        lifetime,
+        ttl: ttl(&args, lifetime.unwrap_or_else(|| state.node.config().ipns.record_lifetime()))?,
         sequence: args.number("sequence")?,
         must_resolve: args.bool("resolve").unwrap_or(true),
         has_v1: args.bool("v1compat").unwrap_or(true),
@@ -37,6 +39,42 @@ pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Comman
         name: published.name.to_string(),
         value: published.value.to_string_lossy().into_owned(),
     }))
+}
+
+/// Returns the validity of a record, with the errors of Kubo.
+fn lifetime(args: &Args) -> Result<Option<Duration>> {
+    let Some(text) = args.text("lifetime") else { return Ok(None) };
+    let not_parsed = |e: Error| Error::new(e.kind(), format!("error parsing lifetime option: {e}")).with_source(e);
+    let lifetime = match args.is_negative_duration("lifetime") {
+        true => None,
+        false => args.duration("lifetime").map_err(not_parsed)?.filter(|lifetime| !lifetime.is_zero()),
+    };
+    let too_short = || Error::invalid(format!("lifetime must be greater than zero, got {text}"));
+    lifetime.ok_or_else(too_short).map(Some)
+}
+
+/// Returns the time to live of a record that is valid for `lifetime`, with the errors of Kubo.
+fn ttl(args: &Args, lifetime: Duration) -> Result<Option<Duration>> {
+    if args.is_negative_duration("ttl") {
+        let text = args.text("ttl").unwrap_or_default();
+        return Err(Error::invalid(format!("ttl must not be negative, got {text}")));
+    }
+    let ttl = args.duration("ttl")?;
+    match ttl.filter(|ttl| *ttl > lifetime) {
+        Some(ttl) => {
+            let (ttl, lifetime) = (duration::format(ttl), duration::format(lifetime));
+            Err(Error::invalid(format!("ttl ({ttl}) must not be greater than lifetime ({lifetime})")))
+        }
+        None => Ok(ttl),
+    }
+}
+
+/// Checks `dht-timeout`, which has no other effect: no network is queried.
+pub(super) fn check_dht_timeout(args: &Args) -> Result<()> {
+    if args.is_negative_duration("dht-timeout") {
+        return Err(Error::invalid("DHT timeout value must be >= 0"));
+    }
+    args.duration("dht-timeout").map(drop)
 }
 
 /// Returns the output of `name/resolve` and `resolve`.
@@ -49,7 +87,7 @@ pub(super) fn resolved_path(path: impl Into<LinkName>) -> ResolvedPath {
 /// `nocache`, DNS is queried again; the result for a key always comes from its current record. The `dht-*` options
 /// have no effect, since no network is queried.
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> CommandResult {
-    args.duration("dht-timeout")?;
+    check_dht_timeout(&args)?;
     let own_name = state.node.identity().name().to_string();
     let own_name = LinkName::from(own_name);
     let text = args.at_most_one_path("name")?.unwrap_or(&own_name);
@@ -114,6 +152,9 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     let name = name_of(args.one("name")?)?;
     let force = args.is_set("force");
     let bytes = one_file(&state.memory, request, "record", MAX_RECORD_BYTES).await?.bytes;
+    if bytes.is_empty() {
+        return Err(Error::invalid("record is empty").into());
+    }
     let record = Record::parse(bytes.clone())?;
     if !force
         && let Some(kept) = state.node.last_ipns_record(&name).await?
@@ -122,9 +163,13 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     {
         let (kept, new) = (kept.sequence(), record.sequence());
         let message = format!("existing IPNS record has sequence {kept} >= new record sequence {new}");
-        return Err(Error::new(ErrorKind::Conflict, format!("{message}: use force to skip this check")).into());
+        let message = format!("{message}, use 'ipfs name put --force' to skip this check");
+        return Err(Error::new(ErrorKind::Conflict, message).into());
     }
-    state.node.put_ipns_record(&name, bytes).await?;
+    state.node.put_ipns_record(&name, bytes).await.map_err(|e| match e.kind() {
+        ErrorKind::InvalidInput => Error::invalid(format!("record validation failed: {e}")).with_source(e),
+        _ => e,
+    })?;
     let value = String::from_utf8_lossy(record.value()).into_owned();
     Ok(output::object(PublishedName { name: name.to_string(), value }))
 }

@@ -40,7 +40,12 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
 /// `pin/remote/rm?service=[&name=][&cid=][&status=][&force=]`: removes the pins at a service that [`ls`] would list;
 /// several only with `force`.
 pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResult {
-    state.node.remove_remote_pins(service(&args)?, filter(&args)?, args.is_set("force")).await?;
+    let service = service(&args)?;
+    // The options select pins, so an argument that is meant to do so must not be ignored.
+    if let Some(argument) = args.arguments().first() {
+        return Err(Error::invalid(format!("unexpected argument {argument:?}")).into());
+    }
+    state.node.remove_remote_pins(service, filter(&args)?, args.is_set("force")).await?;
     Ok(output::nothing().await)
 }
 

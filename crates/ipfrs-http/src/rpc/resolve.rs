@@ -5,7 +5,7 @@ use ipfrs_node::Answers;
 
 use super::args::Args;
 use super::command_result::CommandResult;
-use super::name::{one_step, resolved_path};
+use super::name::{check_dht_timeout, one_step, resolved_path};
 use super::output;
 use crate::state::AppState;
 
@@ -13,10 +13,10 @@ use crate::state::AppState;
 /// Without `recursive`, a name is resolved by one step. The content ID is written in the base of the one in the path.
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> CommandResult {
     let text = args.one("name")?;
-    args.duration("dht-timeout")?;
     let is_recursive = args.bool("recursive").unwrap_or(true);
     let path = args.one_path("name")?.as_bytes();
     if !is_recursive && let Some(name) = path.strip_prefix(b"/ipns/").or_else(|| path.strip_prefix(b"ipns://")) {
+        check_dht_timeout(&args)?;
         let path = one_step(&state.node, name, Answers::Kept).await?;
         return Ok(output::object(resolved_path(path)));
     }

@@ -80,8 +80,10 @@ pub(super) async fn find_providers(State(state): State<AppState>, args: Args) ->
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
 }
 
+/// Parses the key of a record. Unlike Kubo, accepts a name without `/ipns/`.
 fn name(key: &str) -> Result<Name, RpcError> {
-    Ok(Name::parse(key.strip_prefix("/ipns/").unwrap_or(key))?)
+    let invalid = |e: Error| Error::invalid(format!("invalid key: {e}")).with_source(e);
+    Ok(Name::parse(key.strip_prefix("/ipns/").unwrap_or(key)).map_err(invalid)?)
 }
 
 /// Reads the record: the first file of a multipart body, or the body itself.

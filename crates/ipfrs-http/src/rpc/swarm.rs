@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::stream;
-use ipfrs_core::{Cid, Result};
+use ipfrs_core::{Cid, Error, Result};
 use ipfrs_node::{ConnectedPeer, Node};
 use ipfrs_rpc::duration;
 use ipfrs_rpc::types::{
@@ -60,9 +60,14 @@ pub(super) fn identity(peer: &ConnectedPeer, id: String) -> Id {
 
 /// `swarm/connect?arg=address[&arg=...]`: connects to peers. The connections stay open.
 pub(super) async fn connect(State(state): State<AppState>, args: Args) -> CommandResult {
+    let addresses = args.required("address")?;
+    // As in Kubo, a malformed address refuses all of them.
+    state.node.check_peer_addresses(addresses)?;
     let mut strings = Vec::new();
-    for address in args.required("address")? {
-        let id = state.node.connect_peer(address).await?;
+    for address in addresses {
+        let id = address.rsplit('/').next().unwrap_or_default();
+        let failed = |e: Error| Error::new(e.kind(), format!("connect {id} failure: {e}")).with_source(e);
+        let id = state.node.connect_peer(address).await.map_err(failed)?;
         strings.push(format!("connect {id} success"));
     }
     Ok(output::object(Lines { strings }))

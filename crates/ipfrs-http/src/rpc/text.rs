@@ -5,6 +5,7 @@ mod forms;
 mod listing;
 mod node;
 mod reports;
+mod structures;
 mod writing;
 
 pub(super) use self::forms::{Form, of as form_of};

@@ -8,7 +8,8 @@ use serde_json::Value;
 #[cfg(test)]
 pub(super) use self::shapes::always_fails;
 pub(super) use self::shapes::of as shape_of;
-use self::writing::{close, escaped, float, open};
+pub(super) use self::writing::float;
+use self::writing::{close, escaped, open};
 use super::text::{Done, text};
 
 /// A type of Kubo, which decides how a value is written.

@@ -145,7 +145,12 @@ impl Node {
     pub async fn dag_stats(&self, paths: Vec<ContentPath>) -> Result<DagStats> {
         let mut dags = Vec::with_capacity(paths.len());
         for path in paths {
-            dags.push(DagSize { root: self.resolve_for(path, Part::All).await?.whole()?.cid, blocks: 0, bytes: 0 });
+            let within = |e: Error| {
+                let why = "cannot return size for anything other than a DAG with a root CID";
+                Error::new(e.kind(), format!("{why}: {e}")).with_source(e)
+            };
+            let root = self.resolve_for(path, Part::All).await?.whole().map_err(within)?.cid;
+            dags.push(DagSize { root, blocks: 0, bytes: 0 });
         }
         Ok(DagStats {
             node: self.clone(),

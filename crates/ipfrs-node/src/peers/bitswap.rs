@@ -66,12 +66,31 @@ pub(crate) async fn exchange(
     Ok(Some(bitswap))
 }
 
+fn multiaddrs(texts: &[String]) -> Result<Vec<Multiaddr>> {
+    let parse = |text: &String| {
+        let why = |e| format!("failed to parse multiaddr {text:?}: {e}: use /ip4/.../tcp/.../p2p/ID");
+        text.parse::<Multiaddr>().map_err(|e| Error::invalid(why(e)))
+    };
+    texts.iter().map(parse).collect()
+}
+
 fn parse_peer(text: &str) -> Result<PeerId> {
     let id = text.rsplit('/').next().unwrap_or_default();
     let from_cid = || PeerId::from_bytes(&ipfrs_core::parse_cid(id).ok()?.hash().to_bytes()).ok();
     id.parse::<PeerId>().ok().or_else(from_cid).ok_or_else(|| {
-        Error::invalid(format!("{text:?} has no peer ID: use one like 12D3KooW..., or an address that ends in /p2p/ID"))
+        let remedy = "use one like 12D3KooW..., or an address that ends in /p2p/ID";
+        Error::invalid(match text.starts_with('/') {
+            true => format!("found no ipfs peers at {text}: the address has no peer ID: {remedy}"),
+            false => format!("failed to parse peer ID: {text:?} is none: {remedy}"),
+        })
     })
+}
+
+/// Parses a multiaddr that ends in a peer ID.
+fn peer_address(text: &str) -> Result<(PeerId, Multiaddr)> {
+    let why = |e| format!("failed to parse multiaddr {text:?}: {e}: use /ip4/.../tcp/.../p2p/ID");
+    let address = text.parse::<Multiaddr>().map_err(|e| Error::invalid(why(e)))?;
+    Ok((parse_peer(text)?, address))
 }
 
 fn connected(info: PeerInfo, listen: Vec<Multiaddr>) -> ConnectedPeer {
@@ -183,12 +202,17 @@ impl Node {
     /// [`peers`](Self::peers).
     pub fn add_steady_peers(&self, addresses: &[String]) -> Result<Vec<String>> {
         let exchange = self.exchange()?;
-        let parse = |address: &String| {
-            let why = |e| format!("failed to parse multiaddr {address:?}: {e}: use /ip4/.../tcp/.../p2p/ID");
-            address.parse::<Multiaddr>().map_err(|e| Error::invalid(why(e)))
-        };
-        let parsed = addresses.iter().map(parse).collect::<Result<Vec<_>>>()?;
-        Ok(exchange.add_steady(&parsed)?.iter().map(ToString::to_string).collect())
+        Ok(exchange.add_steady(&multiaddrs(addresses)?)?.iter().map(ToString::to_string).collect())
+    }
+
+    /// Also stays connected to the peers at multiaddrs that end in `/p2p/` and a peer ID, in place of those of
+    /// `retrieval.bitswap.bootstrap` and of earlier calls. Does nothing if the node has no peers.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a malformed address.
+    pub fn set_bootstrap_peers(&self, addresses: &[String]) -> Result<()> {
+        let peers = multiaddrs(addresses)?;
+        self.inner.exchange.as_ref().map_or(Ok(()), |exchange| exchange.set_bootstrap(&peers))
     }
 
     /// Ends the effect of [`add_steady_peers`](Self::add_steady_peers) and of the configuration. Returns the ID of the
@@ -211,12 +235,18 @@ impl Node {
     /// as [`peers`](Self::peers).
     pub async fn connect_peer(&self, address: &str) -> Result<String> {
         let exchange = self.exchange()?;
-        let peer = parse_peer(address)?;
-        let parsed: Multiaddr = address
-            .parse()
-            .map_err(|e| Error::invalid(format!("{address:?} is not a multiaddr: {e}: use /ip4/.../tcp/.../p2p/ID")))?;
-        exchange.connect(&parsed).await?;
+        let (peer, address) = peer_address(address)?;
+        exchange.connect(&address).await?;
         Ok(peer.to_string())
+    }
+
+    /// Checks addresses of peers before [`connect_peer`](Self::connect_peer) connects to the first of them.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] for a malformed address, and as [`peers`](Self::peers).
+    pub fn check_peer_addresses(&self, addresses: &[String]) -> Result<()> {
+        self.exchange()?;
+        addresses.iter().try_for_each(|address| peer_address(address).map(drop))
     }
 
     /// Prepares round trips to the connected peer with an ID.

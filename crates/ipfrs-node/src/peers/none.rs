@@ -55,11 +55,19 @@ impl Node {
         Err(offline())
     }
 
+    pub fn set_bootstrap_peers(&self, _addresses: &[String]) -> Result<()> {
+        Ok(())
+    }
+
     pub fn remove_steady_peer(&self, _peer: &str) -> Result<String> {
         Err(offline())
     }
 
     pub async fn connect_peer(&self, _address: &str) -> Result<String> {
+        Err(offline())
+    }
+
+    pub fn check_peer_addresses(&self, _addresses: &[String]) -> Result<()> {
         Err(offline())
     }
 

@@ -11,6 +11,8 @@ use crate::duration;
 const API_PORT: u16 = 5001;
 /// Stands for values that Kubo gets from its network.
 const AUTO: &str = "auto";
+/// The only bootstrap peer that older configurations of Kubo name by its IP address.
+const PUBLIC_BOOTSTRAP_PEER: &str = "/p2p/QmaCpDMGvV2BGHeYERUEnRQAwe3N8SzbUtfsmvsqQLuvuJ";
 /// Kubo's name for the resolvers of all other domains.
 const ROOT_DOMAIN: &str = ".";
 
@@ -31,6 +33,8 @@ pub(super) enum Form {
     Seconds,
     /// A list of texts, without Kubo's placeholder.
     Texts,
+    /// Addresses of peers, without those that introduce Kubo to its public network.
+    Bootstrap,
     /// A multiaddr of TCP; here `host` and `port`.
     Listener,
     /// Multiaddrs of TCP and of a Unix socket; here also `enabled` and `unix_socket`.
@@ -68,6 +72,9 @@ impl Form {
             }
             Self::Texts if texts(value).contains(&AUTO) => None,
             Self::Texts => are_texts(value).then(|| json!(texts(value))),
+            Self::Bootstrap if texts(value).into_iter().any(is_public_bootstrap) => None,
+            Self::Bootstrap if value.as_array().is_some_and(Vec::is_empty) => return,
+            Self::Bootstrap => (value.is_array() && are_texts(value)).then(|| value.clone()),
             Self::Filestore => match value.as_bool() {
                 Some(true) => root.map(Value::from),
                 Some(false) => return,
@@ -98,6 +105,8 @@ impl Form {
             },
             Self::Seconds => own.as_u64().map_or(Value::Null, |seconds| json!(format!("{seconds}s"))),
             Self::Texts => if_any(own.clone()),
+            Self::Bootstrap if own.is_null() => json!([]),
+            Self::Bootstrap => own.clone(),
             Self::Filestore => json!(own.as_str().is_some()),
             Self::Listener => json!(tcp_multiaddr(own["host"].as_str().unwrap_or_default(), &own["port"])),
             Self::ApiListener => {
@@ -174,6 +183,11 @@ fn texts(value: &Value) -> Vec<&str> {
 
 fn are_texts(value: &Value) -> bool {
     value.is_string() || value.as_array().is_some_and(|values| values.iter().all(Value::is_string))
+}
+
+/// Whether an address stands for nodes of Kubo's public DHT, which do not serve content.
+fn is_public_bootstrap(address: &str) -> bool {
+    address == AUTO || address.starts_with("/dnsaddr/bootstrap.libp2p.io/") || address.ends_with(PUBLIC_BOOTSTRAP_PEER)
 }
 
 /// Returns `null` for a value without content.

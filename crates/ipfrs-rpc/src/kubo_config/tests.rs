@@ -43,6 +43,7 @@ fn own() -> Value {
                 "enabled": true,
                 "listen": ["/ip4/0.0.0.0/tcp/4001", "/ip4/0.0.0.0/udp/4001/quic-v1"],
                 "announce": ["/dns4/a.example/tcp/4001"],
+                "bootstrap": ["/ip4/1.2.3.5/tcp/1/p2p/C"],
                 "peers": ["/ip4/1.2.3.4/tcp/1/p2p/A", "/ip4/1.2.3.4/tcp/2/p2p/A", "/dns4/b/tcp/1/p2p/B"],
             },
         },
@@ -88,6 +89,9 @@ fn a_change_of_kubo_is_one_of_the_same_settings_here() {
     assert_eq!(set("Gateway.NoFetch", json!(true)), one("retrieval/enabled", json!(false)));
     assert_eq!(set("Addresses.Gateway", json!("/ip6/::1/tcp/0")), one("server/port", json!(0)));
     assert_eq!(set("Addresses.Swarm", json!([])).unwrap()[0], ("retrieval/bitswap/listen".into(), None));
+    let bootstrap = "retrieval/bitswap/bootstrap";
+    assert_eq!(set("Bootstrap", json!(["/dns4/d/tcp/1/p2p/D"])), one(bootstrap, json!(["/dns4/d/tcp/1/p2p/D"])));
+    assert_eq!(set("Bootstrap", json!([])), Ok(vec![(bootstrap.into(), None)]));
     assert_eq!(set("Experimental.FilestoreEnabled", json!(false)), Ok(vec![("store/filestore_root".into(), None)]));
     assert_eq!(set("API.HTTPHeaders.X-A", json!(["c", "d"])), one("api/http_headers/X-A", json!("c, d")));
     assert_eq!(
@@ -141,6 +145,9 @@ fn settings_without_an_equivalent_change_nothing() {
         ("Datastore.StorageMax", json!("much")),
         ("Peering.Peers", json!([{ "ID": "A" }])),
         ("Peering.Peers", json!([{ "ID": "A", "Addrs": ["/ip4/1.2.3.4/tcp/1", 2] }])),
+        ("Bootstrap", json!(["/ip4/1.2.3.4/tcp/1/p2p/A", "auto"])),
+        ("Bootstrap", json!(["/dnsaddr/bootstrap.libp2p.io/p2p/A"])),
+        ("Bootstrap", json!("/ip4/1.2.3.4/tcp/1/p2p/A")),
         ("Routing.DelegatedRouters", json!({ "a": 1 })),
         ("Routing.DelegatedRouters", json!([1, "https://s.example"])),
         ("Routing.DelegatedRouters", json!(["auto"])),
@@ -153,7 +160,9 @@ fn settings_without_an_equivalent_change_nothing() {
     let without = after(&own, &[("Gateway.PublicGateways", hosts)]);
     assert_eq!(without, Err(vec!["Gateway.PublicGateways.a.example.NoDNSLink".to_owned()]));
     // Features of Kubo that are off here anyway.
-    assert_eq!(after(&own, &[("Discovery.MDNS.Enabled", json!(false)), ("Bootstrap", Value::Null)]), Ok(vec![]));
+    assert_eq!(after(&own, &[("Discovery.MDNS.Enabled", json!(false))]), Ok(vec![]));
+    assert_eq!(show(&json!({}))["Bootstrap"], json!([]));
+    assert_eq!(after(&json!({}), &[("Bootstrap", Value::Null)]), Ok(vec![]));
 }
 
 #[test]

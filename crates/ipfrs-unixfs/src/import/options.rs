@@ -266,7 +266,7 @@ impl ImportOptions {
 fn raw_leaves(overrides: &Overrides, base: bool) -> Result<bool> {
     match overrides.raw_leaves {
         Some(true) if overrides.attributes => {
-            Err(Error::invalid("raw leaves cannot store mode and mtime: omit raw-leaves, or omit mode and mtime"))
+            Err(Error::invalid("raw-leaves can't be used with UnixFS metadata like mode or modification time"))
         }
         _ if overrides.attributes => Ok(false),
         requested => Ok(requested.unwrap_or(base)),

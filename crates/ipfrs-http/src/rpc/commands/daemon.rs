@@ -8,7 +8,7 @@ use ipfrs_rpc::types::{
 };
 
 use super::responses::{done, json, lines, list, never, nothing, octets, text_value, value};
-use super::shared::{NUMERIC, QUIET, VERBOSE};
+use super::shared::{NUMERIC, PROVIDE_STAT, QUIET, VERBOSE};
 use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
 use crate::rpc::{cid, command_tree, config, diag, log, multibase, node, refs, repo, swarm, unavailable};
@@ -17,7 +17,6 @@ const ONLY_TOTALS: &str = "bytes are counted for all connections together, leave
 static BASES: &[Opt] = &[Opt::bool(&["prefix"]).printed(), Opt::bool(&["numeric"]).printed()];
 static BITSWAP_STAT: &[Opt] = &[VERBOSE, Opt::bool(&["human"]).printed()];
 static CID_FORMAT: &[Opt] = &[Opt::text(&["f"]), Opt::text(&["v"]), Opt::text(&["mc"]), Opt::text(&["b"])];
-static PROVIDE_STAT: &[Opt] = &[Opt::bool(&["lan"])];
 static REPO_STAT: &[Opt] =
     &[Opt::bool(&["size-only", "s"]), Opt::bool(&["human", "H"]).printed(), Opt::bool(&["dead-bytes"])];
 

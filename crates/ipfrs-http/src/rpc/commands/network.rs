@@ -8,7 +8,7 @@ use ipfrs_rpc::types::{
 };
 
 use super::responses::{count, json, lines, never, routing_event, value};
-use super::shared::VERBOSE;
+use super::shared::{PROVIDE_STAT, VERBOSE};
 use crate::rpc::definition::{Command, command, file, text};
 use crate::rpc::options::Opt;
 use crate::rpc::{bootstrap, ping, routing, swarm, unavailable};
@@ -16,7 +16,6 @@ use crate::rpc::{bootstrap, ping, routing, swarm, unavailable};
 const EXPAND_AUTO: Opt = Opt::bool(&["expand-auto"]).unused();
 static BITSWAP_STAT: &[Opt] = &[VERBOSE, Opt::bool(&["human"]).printed()];
 static BOOTSTRAP: &[Opt] = &[EXPAND_AUTO];
-static PROVIDE_STAT: &[Opt] = &[Opt::bool(&["lan"])];
 
 pub(super) static COMMANDS: &[Command] = &[
     command("bitswap/ledger", Scope::Read, "Blocks exchanged with a peer", json::<Ledger>, || any(swarm::ledger))
@@ -26,35 +25,23 @@ pub(super) static COMMANDS: &[Command] = &[
         .options(BITSWAP_STAT),
     command("bitswap/wantlist", Scope::Read, "Blocks that are wanted", json::<Wantlist>, || any(swarm::wantlist))
         .options(&[Opt::text(&["peer", "p"])]),
-    command("bootstrap", Scope::Read, "Peers from which the node learns of others", json::<BootstrapPeers>, || {
-        any(bootstrap::list)
-    }),
-    command("bootstrap/add", Scope::Admin, "Not available: fails", never, || any(bootstrap::add)).arguments(&[text(
-        "peer",
-    )
-    .optional()
-    .repeated()
-    .in_body()]),
+    command("bootstrap", Scope::Read, "List the bootstrap peers", json::<BootstrapPeers>, || any(bootstrap::list)),
     command(
-        "bootstrap/list",
-        Scope::Read,
-        "Peers from which the node learns of others",
-        json::<BootstrapPeers>,
-        || any(bootstrap::list),
-    )
-    .options(BOOTSTRAP),
-    command("bootstrap/rm", Scope::Admin, "Remove bootstrap peers: there are none", json::<BootstrapPeers>, || {
-        any(bootstrap::remove)
-    })
-    .arguments(&[text("peer").optional().repeated().in_body()])
-    .options(&[Opt::bool(&["all"]).unused()]),
-    command(
-        "bootstrap/rm/all",
+        "bootstrap/add",
         Scope::Admin,
-        "Remove all bootstrap peers: there are none",
+        "Stay connected to peers, also after a restart",
         json::<BootstrapPeers>,
-        || any(bootstrap::list),
-    ),
+        || any(bootstrap::add),
+    )
+    .arguments(&[text("peer").optional().repeated().in_body()]),
+    command("bootstrap/list", Scope::Read, "List the bootstrap peers", json::<BootstrapPeers>, || any(bootstrap::list))
+        .options(BOOTSTRAP),
+    command("bootstrap/rm", Scope::Admin, "Remove bootstrap peers", json::<BootstrapPeers>, || any(bootstrap::remove))
+        .arguments(&[text("peer").optional().repeated().in_body()])
+        .options(&[Opt::bool(&["all"])]),
+    command("bootstrap/rm/all", Scope::Admin, "Remove all bootstrap peers", json::<BootstrapPeers>, || {
+        any(bootstrap::remove_all)
+    }),
     command("dht/findpeer", Scope::Read, "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
     command("dht/findprovs", Scope::Read, "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),
     command("dht/get", Scope::Read, "Removed from Kubo: fails", never, || any(unavailable::removed_dht)),

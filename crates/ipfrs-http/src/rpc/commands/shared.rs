@@ -10,6 +10,20 @@ pub(super) const FAST_PROVIDE_WAIT: Opt = Opt::bool(&["fast-provide-wait"]).unus
 pub(super) const ALLOW_BIG_BLOCK: Opt = Opt::bool(&["allow-big-block"]);
 pub(super) const IPNS_BASE: Opt = Opt::text(&["ipns-base"]);
 
+// Affect only how the response is printed, except `lan`.
+pub(super) static PROVIDE_STAT: &[Opt] = &[
+    Opt::bool(&["lan"]),
+    Opt::bool(&["all", "a"]).unused(),
+    Opt::bool(&["compact"]).unused(),
+    Opt::bool(&["connectivity"]).unused(),
+    Opt::bool(&["network"]).unused(),
+    Opt::bool(&["schedule"]).unused(),
+    Opt::bool(&["timings"]).unused(),
+    Opt::bool(&["workers"]).unused(),
+    Opt::bool(&["operations"]).unused(),
+    Opt::bool(&["queues"]).unused(),
+];
+
 // Affect only how the response is printed.
 pub(super) const QUIET: Opt = Opt::bool(&["quiet", "q"]).printed();
 pub(super) const DRAWN_PROGRESS: Opt = Opt::bool(&["progress", "p"]).unused();

@@ -30,12 +30,15 @@ pub(super) fn changes(name: &str, own: &Value, kubo: &Value) -> Result<Vec<Chang
         "unixfs-v1-2025" => return Ok(of_imports(name)),
         // The daemon announces nothing in any case.
         "announce-off" => Vec::new(),
-        "autoconf-off" => vec![("DNS.Resolvers", json!({})), ("Routing.DelegatedRouters", json!([]))],
+        "autoconf-off" => {
+            vec![("Bootstrap", json!([])), ("DNS.Resolvers", json!({})), ("Routing.DelegatedRouters", json!([]))]
+        }
         "randomports" => vec![("Addresses.Swarm", json!(random_addresses(own)?))],
         "test" => vec![
             ("Addresses.API", json!("/ip4/127.0.0.1/tcp/0")),
             ("Addresses.Gateway", json!("/ip4/127.0.0.1/tcp/0")),
             ("Addresses.Swarm", json!(if has_peers(own) { vec!["/ip4/127.0.0.1/tcp/0"] } else { Vec::new() })),
+            ("Bootstrap", json!([])),
             ("DNS.Resolvers", json!({})),
             ("Routing.DelegatedRouters", json!([])),
         ],

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::writing::{Done, columns, end, escaped, items, line, link, listed, number, text};
-use super::{difference, listing, node, reports};
+use super::{difference, listing, node, reports, structures};
 use crate::rpc::args::Args;
 
 /// Writes the text of a response, or of one of its lines. An error ends the response.
@@ -14,14 +14,17 @@ pub(in crate::rpc) type Form = fn(&Value, &Args, &mut String) -> Done;
 /// Returns the form of a command, if it has one.
 pub(in crate::rpc) fn of(path: &str) -> Option<Form> {
     Some(match path {
+        "add" => structures::added,
         "bitswap/ledger" => node::ledger,
         "bitswap/stat" | "stats/bitswap" => node::bitswap,
         "bitswap/wantlist" => wantlist,
         "block/put" => |value, _, out| line(out, &value["Key"]),
+        "block/rm" => structures::removed_block,
         "block/stat" => block,
-        "bootstrap/add" => |value, _, out| listed(out, "added ", &value["Peers"]),
-        "bootstrap" | "bootstrap/list" => |value, _, out| listed(out, "", &value["Peers"]),
-        "bootstrap/rm" | "bootstrap/rm/all" => |value, _, out| listed(out, "removed ", &value["Peers"]),
+        "bootstrap/add" => |value, _, out| bootstrap(out, "added ", value),
+        "bootstrap" | "bootstrap/list" => |value, _, out| bootstrap(out, "", value),
+        "bootstrap/rm" | "bootstrap/rm/all" => |value, _, out| bootstrap(out, "removed ", value),
+        "cid/base32" | "cid/format" => structures::formatted_cid,
         "cid/bases" | "multibase/list" => bases,
         "cid/codecs" | "cid/hashes" => codecs,
         "cid/inspect" => node::inspected_cid,
@@ -50,6 +53,8 @@ pub(in crate::rpc) fn of(path: &str) -> Option<Form> {
         "key/gen" | "key/import" => |value, _, out| line(out, &value["Id"]),
         "key/list" | "key/ls" | "key/rm" => keys,
         "key/rename" => renamed,
+        "key/sign" => structures::signature,
+        "key/verify" => structures::checked_signature,
         "log/level" => node::log_levels,
         "log/ls" | "swarm/addrs/listen" | "swarm/addrs/local" | "swarm/connect" | "swarm/disconnect"
         | "swarm/filters" => |value, _, out| listed(out, "", &value["Strings"]),
@@ -97,6 +102,7 @@ pub(in crate::rpc) fn of(path: &str) -> Option<Form> {
         // The text of a record is not UTF-8, and is not written here.
         "routing/get" => |_, _, _| Ok(()),
         "routing/put" => reports::stored_record,
+        "stats/bw" => structures::bandwidth,
         "swarm/addrs" => node::peer_addresses,
         "swarm/peering/add" => |value, _, out| peering(out, "add", value),
         "swarm/peering/ls" => node::steady_peers,
@@ -110,6 +116,12 @@ pub(in crate::rpc) fn of(path: &str) -> Option<Form> {
 
 fn block(value: &Value, _: &Args, out: &mut String) -> Done {
     end(write!(out, "Key: {}\nSize: {}\n", text(&value["Key"]), number(&value["Size"])))
+}
+
+fn bootstrap(out: &mut String, before: &str, value: &Value) -> Done {
+    let mut peers: Vec<_> = items(&value["Peers"]).map(text).collect();
+    peers.sort_unstable();
+    peers.into_iter().try_for_each(|peer| end(writeln!(out, "{before}{peer}")))
 }
 
 fn wantlist(value: &Value, _: &Args, out: &mut String) -> Done {

@@ -30,7 +30,7 @@ pub(super) fn escaped(out: &mut String, text: &str) {
 
 /// Returns the shortest text of a number, with an exponent if that is below -4 or above 5, as Go's
 /// `strconv.FormatFloat(number, 'g', -1, ...)`.
-pub(super) fn float(number: impl LowerExp) -> String {
+pub(in crate::rpc) fn float(number: impl LowerExp) -> String {
     let scientific = format!("{number:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
     let exponent: i32 = exponent.parse().unwrap_or(0);
