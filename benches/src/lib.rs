@@ -19,6 +19,7 @@ mod content;
 mod cores;
 mod crowd;
 mod delay;
+mod document;
 mod figures;
 mod gateway;
 mod goal;

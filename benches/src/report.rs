@@ -6,11 +6,12 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::arguments::Arguments;
 use crate::chart::Chart;
+use crate::document::Document;
 use crate::figures::Table;
 use crate::goal::Goal;
 use crate::serve::PROGRAM;
@@ -28,6 +29,20 @@ pub struct Section {
     pub tables: Vec<Table>,
     /// Charts. Charts without lines are omitted.
     pub charts: Vec<Chart>,
+}
+
+impl Section {
+    /// Formats the tables and goals, with the circumstances below the first heading. Returns an empty text without any.
+    fn markdown(&self) -> String {
+        let goals = Table { title: format!("Goals of `{}`", self.name), ..Goal::table(&self.goals) };
+        let circumstances = wrapped(&self.circumstances);
+        let tables = self.tables.iter().chain([&goals]).filter(|table| !table.rows.is_empty());
+        let texts = tables.enumerate().map(|(index, table)| {
+            let note = (index == 0).then_some(circumstances.as_str());
+            table.markdown(note)
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    }
 }
 
 /// Known results of a target: figures of the last run, and earlier figures of the parts that it did not measure.
@@ -59,49 +74,32 @@ impl Report {
             section.charts.retain(|chart| chart.lines.iter().any(|line| !line.points.is_empty()));
         }
     }
-
-    /// Formats the report. Circumstances that most sections share appear once; the other sections state their own.
-    fn markdown(&self) -> String {
-        let alike = |section: &&Section| {
-            self.sections.iter().filter(|other| other.circumstances == section.circumstances).count()
-        };
-        // If several are equally common, the first of them.
-        let usual = self.sections.iter().rev().max_by_key(alike).map_or("", |section| &section.circumstances);
-        let goals: Vec<_> = self
-            .sections
-            .iter()
-            .flat_map(|section| {
-                let apart = if section.circumstances == usual { "" } else { " (measured apart)" };
-                section.goals.iter().map(move |goal| Goal { what: format!("{}{apart}", goal.what), ..goal.clone() })
-            })
-            .collect();
-        let goals = Goal::table(&goals);
-        let goals = (!goals.rows.is_empty()).then(|| goals.markdown(None));
-        let tables = self.sections.iter().flat_map(|section| {
-            let note = (section.circumstances != usual).then(|| format!("Measured apart: {}", section.circumstances));
-            section.tables.iter().map(move |table| table.markdown(note.as_deref()))
-        });
-        let tables: Vec<_> = goals.into_iter().chain(tables).collect();
-        format!("{usual}\n\n{}", tables.join("\n"))
-    }
 }
 
 /// Prints the results of a target with these `parts` and writes them to the files in `arguments`. The Markdown file
-/// receives them at its marker `place`, together with the results in the JSON file of parts that were not measured in
-/// this run.
+/// receives them at its marker `place`. Both files keep the results of parts that were not measured in this run.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read or written.
 pub fn publish(place: &str, parts: &[&str], found: Vec<Section>, arguments: &Arguments) -> Result<()> {
-    let mut report = arguments.json.as_deref().map_or_else(|| Ok(Report::default()), Report::read)?;
-    report.update(parts, found);
-    let text = report.markdown();
-    writeln!(io::stdout(), "{text}").context("the figures cannot be printed")?;
+    let texts = found.iter().map(|section| (section.name.clone(), section.markdown()));
+    // A part without any figure replaces nothing.
+    let texts: Vec<_> = texts.filter(|(_, text)| !text.is_empty()).collect();
+    for (_, text) in &texts {
+        writeln!(io::stdout(), "{text}").context("the figures cannot be printed")?;
+    }
     if let Some(path) = &arguments.json {
+        let mut report = Report::read(path)?;
+        report.update(parts, found);
         fs::write(path, serde_json::to_vec_pretty(&report)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    arguments.write.as_deref().map_or(Ok(()), |path| write_figures(path, place, &text))
+    let Some(path) = &arguments.write else { return Ok(()) };
+    let mut document = Document::read(path, place)?;
+    for (name, text) in texts {
+        document.set(&name, text, parts);
+    }
+    document.write(path)
 }
 
 /// Returns the date and a short description of the machine.
@@ -119,57 +117,81 @@ pub fn machine() -> Result<String> {
     Ok(format!("{}, {} cores of {model}, Linux {}{program}", date.trim(), models.len(), kernel.trim()))
 }
 
-/// Checks that the requested parts exist and that the output files can be written, so that a mistake is found before
+/// Checks that the requested parts exist and that the output files can be updated, so that a mistake is found before
 /// minutes of measurement.
 ///
 /// # Errors
-/// Returns an error if `--only` names an unknown part, if it would remove the figures of all other parts, if the
-/// Markdown file has no marker `place`, or if a file cannot be read.
+/// Returns an error if `--only` names an unknown part, if the Markdown file has no marker `place` or text that belongs
+/// to no part, or if a file cannot be read.
 pub fn check(arguments: &Arguments, place: &str, parts: &[&str]) -> Result<()> {
     if let Some(unknown) = arguments.only.iter().find(|only| !parts.contains(&only.as_str())) {
         bail!("there is no part {unknown:?}: pass to --only some of {}", parts.join(","));
     }
-    let is_alone = !arguments.only.is_empty() && arguments.write.is_some();
-    ensure!(!is_alone || arguments.json.is_some(), "--only and --write need --json FILE with the other figures");
     arguments.json.as_deref().map_or(Ok(()), |path| Report::read(path).map(drop))?;
-    arguments.write.as_deref().map_or(Ok(()), |path| replaced(path, place, "").map(drop))
+    arguments.write.as_deref().map_or(Ok(()), |path| Document::read(path, place).map(drop))
 }
 
-/// Writes `report` into the file, between the lines `<!-- PLACE:begin -->` and `<!-- PLACE:end -->`.
-fn write_figures(path: &Path, place: &str, report: &str) -> Result<()> {
-    let text = replaced(path, place, report)?;
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn replaced(path: &Path, place: &str, report: &str) -> Result<String> {
-    let (begin, end) = (format!("<!-- {place}:begin -->"), format!("<!-- {place}:end -->"));
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let parts = text.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(&end)?.1)));
-    let Some((before, after)) = parts else { bail!("{} has no lines {begin} and {end}", path.display()) };
-    Ok(format!("{before}{begin}\n{report}\n{end}{after}"))
+/// Breaks a paragraph into lines of at most 120 characters, as in the rest of the documents.
+fn wrapped(text: &str) -> String {
+    let (mut out, mut width) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        let is_continued = width > 0 && width + 1 + length <= 120;
+        if width > 0 {
+            out.push(if is_continued { ' ' } else { '\n' });
+        }
+        width = if is_continued { width + 1 + length } else { length };
+        out.push_str(word);
+    }
+    out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::goal::Bound;
 
-    #[test]
-    fn report_replaces_sections_measured_again() {
-        let section = |name: &str, circumstances: &str, figure: &str| Section {
+    fn section(name: &str, circumstances: &str, figure: &str) -> Section {
+        Section {
             name: name.to_owned(),
             circumstances: circumstances.to_owned(),
             goals: Vec::new(),
             tables: vec![Table::new(name, ["figure"], [vec![figure.to_owned()]]), Table::new("empty", ["x"], [])],
             charts: Vec::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn report_replaces_sections_measured_again() {
         let parts = ["one", "two", "three"];
         let mut report = Report::default();
         report.update(&parts, ["three", "one", "gone", "two"].map(|name| section(name, "Monday", "1")).to_vec());
         report.update(&parts, vec![section("two", "Friday", "2")]);
+        let found: Vec<_> =
+            report.sections.iter().map(|section| (section.name.as_str(), section.circumstances.as_str())).collect();
+        assert_eq!(found, [("one", "Monday"), ("two", "Friday"), ("three", "Monday")]);
+        assert!(report.sections.iter().all(|section| section.tables.len() == 1));
+    }
+
+    #[test]
+    fn section_has_circumstances_and_goals_of_its_own() {
+        let mut section = section("one", "Monday", "1");
+        section.goals.push(Goal { what: "ratio".to_owned(), figure: 1.5, bound: Bound::AtLeast(1.0) });
         assert_eq!(
-            report.markdown(),
-            "Monday\n\n### one\n\n| figure |\n|---|\n| 1 |\n\n### two\n\nMeasured apart: Friday\n\n| figure |\n|---|\n\
-             | 2 |\n\n### three\n\n| figure |\n|---|\n| 1 |\n"
+            section.markdown(),
+            "### one\n\nMonday\n\n| figure |\n|---|\n| 1 |\n\n### Goals of `one`\n\n| what | figure | goal |  |\n\
+             |---|---|---|---|\n| ratio | 1.50 | at least 1.0 | reached |\n"
         );
+        section.tables.clear();
+        section.goals.clear();
+        assert_eq!(section.markdown(), "");
+    }
+
+    #[test]
+    fn circumstances_are_wrapped() {
+        let text = "word ".repeat(60);
+        let wrapped = wrapped(&text);
+        assert_eq!(wrapped.lines().map(str::len).collect::<Vec<_>>(), [119, 119, 59]);
+        assert_eq!(wrapped.replace('\n', " "), text.trim());
     }
 }

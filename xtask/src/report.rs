@@ -74,18 +74,19 @@ fn run(name: &str, parts: Option<&str>) -> Result<()> {
     crate::cargo("report", &[&bench[..], &options, &only].concat(), &[])
 }
 
-/// Redraws the charts from the figures of the last run. Charts of targets without figures on this machine stay.
+/// Redraws the charts from the figures of the last runs. The document keeps all other charts: those of parts without
+/// figures on this machine, and those of parts that no longer exist. Their lines are removed by hand.
 ///
 /// # Errors
 /// Returns an error if there are no figures at all or a chart cannot be written.
 pub(crate) fn draw() -> Result<()> {
-    let (workspace, mut pictures, mut is_complete) = (workspace()?, Vec::new(), true);
-    let plots = workspace.join(PLOTS);
+    let workspace = workspace()?;
+    let (document, plots) = (workspace.join(DOCUMENT), workspace.join(PLOTS));
     fs::create_dir_all(&plots).with_context(|| format!("cannot create {}", plots.display()))?;
+    let (mut pictures, mut has_drawn) = (shown(&document)?, false);
     for name in TARGETS {
         let json = figures_of(name)?;
         if !json.exists() {
-            is_complete = false;
             continue;
         }
         let text = fs::read(&json).with_context(|| format!("cannot read {}", json.display()))?;
@@ -95,18 +96,21 @@ pub(crate) fn draw() -> Result<()> {
             let path = plots.join(&file);
             fs::write(&path, chart.svg(&circumstances)).with_context(|| format!("cannot write {}", path.display()))?;
             eprintln!("xtask: report: {}", path.display());
-            pictures.push((chart.title, file));
+            insert(&mut pictures, chart.title, file);
+            has_drawn = true;
         }
     }
-    ensure!(!pictures.is_empty(), "there is no data to plot: run `cargo xtask bench-report` first");
-    let document = workspace.join(DOCUMENT);
-    if !is_complete {
-        let mut kept = shown(&document)?;
-        kept.retain(|(_, file)| pictures.iter().all(|(_, drawn)| drawn != file));
-        pictures.splice(0..0, kept);
-    }
+    ensure!(has_drawn, "there is no data to plot: run `cargo xtask bench-report` first");
     remove_others(&plots, &pictures)?;
     show(&document, &pictures)
+}
+
+/// Replaces the title of the picture with this file, or appends the picture.
+fn insert(pictures: &mut Vec<(String, String)>, title: String, file: String) {
+    match pictures.iter().position(|(_, other)| *other == file) {
+        Some(index) => pictures[index].0 = title,
+        None => pictures.push((title, file)),
+    }
 }
 
 fn drawn(section: Section) -> impl Iterator<Item = (String, Chart)> {
@@ -122,12 +126,12 @@ fn figures_of(name: &str) -> Result<PathBuf> {
     Ok(directory()?.join(format!("{name}.json")))
 }
 
-/// Removes charts of earlier runs that are no longer drawn.
+/// Removes charts of earlier runs that the document does not show.
 fn remove_others(plots: &Path, pictures: &[(String, String)]) -> Result<()> {
     for entry in fs::read_dir(plots)? {
         let path = entry?.path();
-        let is_drawn = pictures.iter().any(|(_, file)| path.file_name() == Some(OsStr::new(file)));
-        if !is_drawn && path.extension() == Some(OsStr::new("svg")) {
+        let is_shown = pictures.iter().any(|(_, file)| path.file_name() == Some(OsStr::new(file)));
+        if !is_shown && path.extension() == Some(OsStr::new("svg")) {
             fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
         }
     }

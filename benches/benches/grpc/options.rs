@@ -7,7 +7,7 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench grpc [-- [--write FIL
 
   --write FILE      also write the figures into FILE, between its markers; relative to the workspace
   --json FILE       also write the figures and the data of the plots into FILE
-  --only PART,...   measure only these parts; with --json, FILE keeps the figures of the others
+  --only PART,...   measure only these parts; both files keep the figures of the others
 
 environment: FILE_MIB (1024), SECONDS (5, for each round of calls), ROUNDS (5)";
 

@@ -9,8 +9,8 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench hostile [-- [--write 
 
   --write FILE      also write the figures into FILE, between its markers; relative to the workspace
   --json FILE       also write the figures into FILE
-  --only PART,...   only these parts: http2, connections, requests, websocket, proxies; with --json, FILE keeps the
-                    figures of the others
+  --only PART,...   only these parts: http2, connections, requests, websocket, proxies; both files keep the figures of
+                    the others
 
 environment: SECONDS (5, of each attack that has no end of its own), CLIENTS (1000; ten times as many are silent),
 GATEWAY (an `ipfrs-cli` to attack instead of the gateway in this program)";

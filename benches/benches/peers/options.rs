@@ -10,7 +10,7 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench peers [-- [--write FI
 
   --write FILE      also write the figures into FILE, between its markers; relative to the workspace
   --json FILE       also write the figures and the data of the plots into FILE
-  --only PART,...   measure only these parts; with --json, FILE keeps the figures of the others
+  --only PART,...   measure only these parts; both files keep the figures of the others
   --require-peers   fail where nginx or wrk is not installed (as when CI is set) instead of leaving it out
 
 environment: ROUNDS (5), FILE_MIB (1024), COLD_MIB (32, each of 50 files), SECONDS (2, of each run of a load

@@ -8,7 +8,7 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench retrieval [-- [--writ
 
   --write FILE      also write the figures into FILE, between its markers; relative to the workspace
   --json FILE       also write the figures and the data of the plots into FILE
-  --only PART,...   measure only these parts; with --json, FILE keeps the figures of the others
+  --only PART,...   measure only these parts; both files keep the figures of the others
   --require-peers   fail where nginx is not installed (as when CI is set) instead of measuring nothing
 
 environment: ROUNDS (5), MAX_MIB (1000: the largest file), MAX_SECONDS (10: downloads that the rate makes longer are left

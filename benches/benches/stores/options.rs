@@ -7,7 +7,7 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench stores [-- [--write F
 
   --write FILE      also write the figures into FILE, between its markers; relative to the workspace
   --json FILE       also write the figures and the data of the plots into FILE
-  --only PART,...   measure only these parts; with --json, FILE keeps the figures of the others
+  --only PART,...   measure only these parts; both files keep the figures of the others
 
 environment: FILE_MIB (4096), BLOCKS (1000000; 10000000 takes 15 GiB of disk), PACK_MIB (1000, of blocks of
 256 KiB), ROUNDS (5)";

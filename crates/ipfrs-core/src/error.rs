@@ -148,6 +148,11 @@ struct ReadOnly;
 #[error("a client has cancelled it")]
 struct Cancelled;
 
+/// The cause of errors of requests that did not arrive in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the client paused")]
+struct IncompleteRequest;
+
 /// The cause of errors about data with another hash than its content ID.
 #[derive(Debug, thiserror::Error)]
 #[error("the hash of the data is another one")]
@@ -279,6 +284,17 @@ impl Error {
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.is::<Cancelled>())
+    }
+
+    /// Creates the [`ErrorKind::Timeout`] error of a request whose client paused for too long before its end.
+    pub fn incomplete_request(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Timeout, message).with_source(IncompleteRequest)
+    }
+
+    /// Returns whether [`incomplete_request`](Self::incomplete_request) created this error or one of its causes.
+    #[must_use]
+    pub fn is_incomplete_request(&self) -> bool {
+        self.is_caused_by::<IncompleteRequest>()
     }
 
     /// Creates an [`ErrorKind::InvalidInput`] error.

@@ -383,7 +383,7 @@ impl HttpBody for IdleTimeoutBody {
         let seconds = this.timer.limit().as_secs();
         let what = format!("the upload paused for {seconds} s (gateway.upload_idle_seconds = {seconds})");
         let why = format!("{what} and was aborted: send it again without pauses, or raise the limit");
-        Poll::Ready(Some(Err(axum::Error::new(Error::invalid(why)))))
+        Poll::Ready(Some(Err(axum::Error::new(Error::incomplete_request(why)))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -23,9 +23,9 @@ use crate::failure;
 use crate::request_id::RequestId;
 use crate::retrieval_report;
 
-/// Returns the HTTP status of an error kind.
-pub(crate) fn status(kind: ErrorKind) -> StatusCode {
-    match kind {
+/// Returns the HTTP status of an error.
+pub(crate) fn status(error: &Error) -> StatusCode {
+    match error.kind() {
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
         // As in boxo: the content may well exist, and caches must not remember that it does not.
         ErrorKind::Unresolvable => StatusCode::INTERNAL_SERVER_ERROR,
@@ -39,6 +39,8 @@ pub(crate) fn status(kind: ErrorKind) -> StatusCode {
         ErrorKind::Conflict => StatusCode::CONFLICT,
         ErrorKind::Gone => StatusCode::GONE,
         ErrorKind::LegalReasons => StatusCode::UNAVAILABLE_FOR_LEGAL_REASONS,
+        // The client is late, not a source of content (RFC 9110, 15.5.9).
+        ErrorKind::Timeout if error.is_incomplete_request() => StatusCode::REQUEST_TIMEOUT,
         ErrorKind::Timeout | ErrorKind::Unretrievable => StatusCode::GATEWAY_TIMEOUT,
         ErrorKind::BadSource => StatusCode::BAD_GATEWAY,
         ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
@@ -77,7 +79,7 @@ fn noted(mut response: Response, error: &Error) -> Response {
         response.extensions_mut().insert(OverLimit(error.kind()));
     }
     let is_of_network = matches!(error.kind(), ErrorKind::Unretrievable | ErrorKind::BadSource);
-    let is_ours = status(error.kind()).is_server_error() && !is_of_network;
+    let is_ours = status(error).is_server_error() && !is_of_network;
     let is_withheld = error.public_message() != error.message();
     if (is_ours || is_withheld) && !matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Unresolvable) {
         failure::note(&mut response, error);
@@ -130,7 +132,7 @@ impl From<Error> for GatewayError {
 
 impl IntoResponse for GatewayError {
     fn into_response(self) -> Response {
-        let (status, reason) = (status(self.0.kind()), text(&self.0));
+        let (status, reason) = (status(&self.0), text(&self.0));
         let response = match Unretrieved::of(&self.0) {
             None => refused(status, reason),
             Some(unretrieved) => {
@@ -308,7 +310,7 @@ impl Problem {
 
 impl IntoResponse for Problem {
     fn into_response(mut self) -> Response {
-        let (status, code) = (status(self.error.kind()), self.error.kind().code());
+        let (status, code) = (status(&self.error), self.error.kind().code());
         if let Some(unretrieved) = Unretrieved::of(&self.error) {
             self.members.insert("attempts".to_owned(), retrieval_report::json(&unretrieved.attempts));
         }
@@ -328,7 +330,7 @@ impl From<Error> for PinningProblem {
 
 impl IntoResponse for PinningProblem {
     fn into_response(self) -> Response {
-        let status = status(self.0.kind());
+        let status = status(&self.0);
         let reason = match status {
             StatusCode::BAD_REQUEST => "BAD_REQUEST".to_owned(),
             StatusCode::UNAUTHORIZED => "UNAUTHORIZED".to_owned(),

@@ -10,7 +10,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http::header::CACHE_CONTROL;
+use http::header::{CACHE_CONTROL, CONNECTION};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::ErrorKind;
@@ -92,9 +92,9 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     let taken_permit = request.extensions_mut().remove().and_then(|TakenPermit(permit)| Arc::into_inner(permit));
     let watched = request.extensions().get::<Watched>().copied();
     let has_body = !http_body::Body::is_end_stream(request.body());
+    let is_http1 = request.version() <= Version::HTTP_11;
     let mut rest_of_body = None;
     if has_body {
-        let is_http1 = request.version() <= Version::HTTP_11;
         let idle_limit = state.config.idle_patience();
         let size = family.request_size.clone();
         // A client that waits for 100 (Continue) (RFC 9110, 10.1.1) has not sent any of its body yet.
@@ -173,6 +173,10 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     let permit = permit.filter(|_| !has_failed(&response));
     if let Some(rest) = rest_of_body.filter(|_| has_failed(&response)) {
         rest.settle(&mut response).await;
+    }
+    // The rest of the request may still arrive, and nothing is known about when (RFC 9110, 15.5.9).
+    if is_http1 && response.status() == StatusCode::REQUEST_TIMEOUT {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     failure::log(&mut response, &family.endpoint, &id);
     state.metrics.served.handler.inc();

@@ -221,7 +221,7 @@ impl Service {
                 let answer = hosted::answer(self.state.clone(), self.router.clone(), *hosted_request, request);
                 Step::Content { inner: Box::pin(answer) }
             }
-            Err(e) => self.refused_with(error::status(e.kind()), &request, peer, &format!("{e}\n")),
+            Err(e) => self.refused_with(error::status(&e), &request, peer, &format!("{e}\n")),
         }
     }
 
@@ -281,7 +281,7 @@ impl Service {
             return Err((StatusCode::BAD_REQUEST, text.to_owned()));
         };
         let tunnels = self.state.hosts.tunnel(authority.as_str(), connect.headers(), &self.tunnels);
-        tunnels.map_err(|e| (error::status(e.kind()), format!("{e}\n")))
+        tunnels.map_err(|e| (error::status(&e), format!("{e}\n")))
     }
 
     /// Refuses the request with status 400.

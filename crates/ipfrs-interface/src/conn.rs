@@ -32,7 +32,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ipfrs_http::log_broken_off;
-use ipfrs_middleware::{Protection, RequestDeadline, catch_panic};
+use ipfrs_middleware::{Client, Protection, RequestDeadline, Share, catch_panic};
 use ipfrs_node::{Limit, Node};
 use ipfrs_stream::Socket;
 use prometheus::IntGauge;
@@ -74,12 +74,14 @@ pub(crate) struct Connections {
 struct Open {
     active: IntGauge,
     _permit: OwnedSemaphorePermit,
+    /// `None` for a connection that counts for no client.
+    _share: Option<Share<Client>>,
 }
 
 impl Open {
-    fn count(active: &IntGauge, permit: OwnedSemaphorePermit) -> Self {
+    fn count(active: &IntGauge, permit: OwnedSemaphorePermit, share: Option<Share<Client>>) -> Self {
         active.inc();
-        Self { active: active.clone(), _permit: permit }
+        Self { active: active.clone(), _permit: permit, _share: share }
     }
 }
 
@@ -132,9 +134,18 @@ impl Connections {
             match listener.accept().await {
                 Ok((stream, peer)) => {
                     is_failing = false;
+                    let peer = peer.ip();
+                    // Programs on this machine and trusted proxies may stand for many clients.
+                    let is_exempt = is_api || peer.to_canonical().is_loopback() || front_end.trusts(peer);
+                    let share = (!is_exempt).then(|| self.connection_permits.share(Client::of(peer)));
+                    if matches!(share, Some(None)) {
+                        self.node.count_refusal(Limit::ConnectionsPerClient);
+                        tracing::debug!(%peer, "closed a connection: its client has as many as are left for all others");
+                        continue;
+                    }
                     // The permit is acquired after accepting, so that a listener without connections holds none.
                     let Some(permit) = self.connection_permits.take(is_api).await else { return };
-                    self.spawn(stream, peer.ip(), permit, front_end.clone(), tls.clone());
+                    self.spawn(stream, peer, (permit, share.flatten()), front_end.clone(), tls.clone());
                 }
                 // The client closed the connection before it was accepted.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {}
@@ -153,13 +164,13 @@ impl Connections {
         self: &Arc<Self>,
         stream: TcpStream,
         peer: IpAddr,
-        permit: OwnedSemaphorePermit,
+        (permit, share): (OwnedSemaphorePermit, Option<Share<Client>>),
         front_end: F,
         tls: Option<Tls>,
     ) {
         let connections = Arc::clone(self);
         self.tracker.spawn(async move {
-            let _open = Open::count(&connections.active, permit);
+            let _open = Open::count(&connections.active, permit, share);
             if let Some((socket, front_end)) = connections.open(stream, peer, front_end, tls).await {
                 connections.serve(socket, peer, front_end).await;
             }

@@ -281,7 +281,10 @@ impl Gateway {
         if next.log.level != self.config.log.level {
             next.log.apply_level()?;
         }
-        self.rules.rate_limits.set(&config.rate_limit)?;
+        // Otherwise, clients keep what they have used.
+        if config.rate_limit != self.config.rate_limit {
+            self.rules.rate_limits.set(&config.rate_limit)?;
+        }
         apply_keys();
         if let Some(apply) = apply_certificates {
             apply();

@@ -21,7 +21,12 @@ pub async fn run_until_signalled(
             result = gateway.join() => return result,
             request = signals.next() => match request {
                 Request::Stop => break,
-                Request::Reload => reload(gateway, &read).await,
+                // A source of keys or a disk that does not respond must not keep the daemon from stopping. Everything is
+                // read before anything changes, so nothing is left half made.
+                Request::Reload => tokio::select! {
+                    () = reload(gateway, &read) => {}
+                    () = signals.stop() => break,
+                },
             },
         }
     }
@@ -35,7 +40,7 @@ pub async fn run_until_signalled(
 }
 
 /// Request that a signal makes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 enum Request {
     Stop,
     Reload,
@@ -83,7 +88,11 @@ impl Signals {
         }
     }
 
+    /// Waits for a signal to stop. Another one to reload is kept.
     async fn stop(&mut self) {
-        while self.next().await == Request::Reload {}
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }

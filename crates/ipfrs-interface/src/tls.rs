@@ -53,6 +53,9 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Time before its end at which an expiring certificate is logged.
 const EXPIRES_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// Time between two such lines, while no file changes.
+const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
+
 /// Protocols of a listener, for ALPN (RFC 7301).
 pub(crate) type Alpn = &'static [&'static [u8]];
 
@@ -236,13 +239,25 @@ impl Tls {
     /// Reads the files when they change, for as long as this future is polled.
     pub(crate) async fn watch(self) {
         let mut refused: Option<Vec<Seen>> = None;
+        let mut warned = Instant::now();
         loop {
             sleep(LOOK).await;
             let state = Arc::clone(&self.0.state.read());
+            if warned.elapsed() >= WARN_EVERY {
+                warned = Instant::now();
+                warn_of_expiry(&state.certificates);
+            }
             let (config, repo) = (state.config.clone(), self.0.files.repo.clone());
             let Ok(seen) = off_workers(move || Ok(Seen::all(&config, &repo))).await else { continue };
+            if seen == state.seen {
+                // Files that could not be used have been replaced by those in use.
+                if refused.take().is_some() {
+                    self.0.metrics.is_current.set(1);
+                }
+                continue;
+            }
             // Files that could not be used are read again once they change.
-            if seen == state.seen || refused.as_ref() == Some(&seen) {
+            if refused.as_ref() == Some(&seen) {
                 continue;
             }
             match self.reload(None).await {
@@ -426,6 +441,25 @@ mod tests {
         }
         assert_eq!(tls.0.metrics.is_current.get(), 1);
         assert!(Arc::ptr_eq(&first.ticketer, &state().ticketer));
+        watching.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn files_that_are_as_before_are_current_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (tls, files) = opened(directory.path()).await;
+        let watching = tokio::spawn(tls.clone().watch());
+        let first = Arc::clone(&tls.0.state.read());
+        let aside = directory.path().join("aside");
+        fs::rename(&files.certificate, &aside).unwrap();
+        while tls.0.metrics.is_current.get() == 1 {
+            sleep(LOOK).await;
+        }
+        fs::rename(&aside, &files.certificate).unwrap();
+        while tls.0.metrics.is_current.get() == 0 {
+            sleep(LOOK).await;
+        }
+        assert!(Arc::ptr_eq(&first, &tls.0.state.read()));
         watching.abort();
     }
 

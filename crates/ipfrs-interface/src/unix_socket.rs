@@ -9,22 +9,26 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use rustix::fs::Mode;
 use socket2::{Domain, SockAddr, Socket, Type};
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncWriteExt, copy};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1_024;
 
 /// Pause after a failure to accept connections.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Time that a client has to end its connection after the daemon has.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// A bound socket. Its file is removed when this value is dropped.
 #[derive(Debug)]
@@ -80,7 +84,7 @@ impl UnixSocket {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
                     tokio::spawn(async move {
-                        if let Err(error) = relay(stream, target).await {
+                        if let Err(error) = relay(stream, target, LINGER).await {
                             tracing::trace!(%error, "a connection of the Unix socket ended");
                         }
                         drop(permit);
@@ -95,11 +99,29 @@ impl UnixSocket {
     }
 }
 
-/// Passes bytes in both directions until both sides have ended. The listener at `target` ends idle connections.
-async fn relay(mut client: UnixStream, target: SocketAddr) -> io::Result<()> {
-    let mut server = TcpStream::connect(target).await?;
+/// Passes bytes in both directions until the server has ended its side, and then those of the client until it ends
+/// too, for at most `linger`: a silent client must not keep files open. The listener at `target` ends idle connections.
+async fn relay(client: UnixStream, target: SocketAddr, linger: Duration) -> io::Result<()> {
+    let server = TcpStream::connect(target).await?;
     server.set_nodelay(true)?;
-    copy_bidirectional(&mut client, &mut server).await.map(drop)
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let mut sending = pin!(async {
+        copy(&mut from_client, &mut to_server).await?;
+        to_server.shutdown().await
+    });
+    let mut receiving = pin!(async {
+        copy(&mut from_server, &mut to_client).await?;
+        to_client.shutdown().await
+    });
+    tokio::select! {
+        received = &mut receiving => {
+            let _ = timeout(linger, sending).await;
+            received
+        }
+        // A server that reads no further may still respond.
+        sent = &mut sending => receiving.await.and(sent),
+    }
 }
 
 /// Removes the socket of a daemon that was killed.
@@ -131,7 +153,22 @@ fn remove_stale(path: &Path) -> Result<()> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    #[tokio::test]
+    async fn connection_ends_with_that_to_the_daemon() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = listener.local_addr().unwrap();
+        let (mut client, passed) = UnixStream::pair().unwrap();
+        let ending = async { drop(listener.accept().await.unwrap()) };
+        // The client stays silent and open.
+        let (relayed, ()) = tokio::join!(relay(passed, target, Duration::from_millis(1)), ending);
+        relayed.unwrap();
+        assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+    }
 
     #[tokio::test]
     async fn socket_is_private_and_replaces_only_dead_sockets() {

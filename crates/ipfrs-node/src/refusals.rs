@@ -14,6 +14,8 @@ pub enum Limit {
     ConcurrentRequests,
     /// One client had too many requests at the same time (`gateway.max_requests_per_client`, or its share of all).
     RequestsPerClient,
+    /// One client had its share of all connections (`server.max_connections`).
+    ConnectionsPerClient,
     /// There were too many gRPC calls at the same time (`grpc.max_concurrent_calls`).
     ConcurrentCalls,
     /// One client had too many gRPC calls at the same time (`grpc.max_calls_per_client`, or its share of all).
@@ -55,11 +57,12 @@ pub enum Limit {
 
 impl Limit {
     /// All limits.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::RetrievalTimeout,
         Self::RequestTime,
         Self::ConcurrentRequests,
         Self::RequestsPerClient,
+        Self::ConnectionsPerClient,
         Self::ConcurrentCalls,
         Self::CallsPerClient,
         Self::StalledResponse,
@@ -88,6 +91,7 @@ impl Limit {
             Self::RequestTime => "max_request",
             Self::ConcurrentRequests => "max_concurrent_requests",
             Self::RequestsPerClient => "max_requests_per_client",
+            Self::ConnectionsPerClient => "connections_per_client",
             Self::ConcurrentCalls => "max_concurrent_calls",
             Self::CallsPerClient => "max_calls_per_client",
             Self::StalledResponse => "stalled_response",

@@ -263,10 +263,33 @@ async fn paths_that_are_not_utf8_are_refused_in_the_form_of_each_api() {
 async fn body_of_a_key_that_does_not_arrive_is_not_too_large() {
     let gateway = TestGateway::start_with(|config| config.gateway.upload_idle_seconds = 1).await;
     let post = |length: usize| format!("POST /v1/auth/keys HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{{");
-    for (length, status, named) in [(100, 400, "gateway.upload_idle_seconds = 1"), (300_000, 413, "body of a key")] {
+    for (length, status, named) in [(100, 408, "gateway.upload_idle_seconds = 1"), (300_000, 413, "body of a key")] {
         let mut wire = Wire::connect(&gateway).await;
         wire.send(post(length)).await;
         let refused = wire.answer().await;
         assert!(refused.status == status && refused.text().contains(named), "{}", refused.text());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn body_that_pauses_is_408_with_connection_close() {
+    let gateway = TestGateway::start_with(|config| config.gateway.upload_idle_seconds = 1).await;
+    // The parser of a CAR says where it stopped.
+    let targets = [
+        ("/v1/block/batch/get", "application/json"),
+        ("/v1/block/batch/put", "application/vnd.ipld.car"),
+        ("/v1/stream/upload", "application/octet-stream"),
+        ("/graphql", "application/json"),
+    ];
+    let gateway = &gateway;
+    let refusals = targets.map(|(target, media)| async move {
+        let mut wire = Wire::connect(gateway).await;
+        let head = format!("POST {target} HTTP/1.1\r\nHost: x\r\nContent-Type: {media}\r\nContent-Length: 9\r\n\r\n");
+        wire.send(head).await;
+        let refused = wire.answer().await;
+        assert_eq!((refused.status, refused.header("connection")), (408, "close"), "{target}: {}", refused.text());
+        assert!(refused.text().contains("gateway.upload_idle_seconds = 1"), "{target}: {}", refused.text());
+    });
+    futures::future::join_all(refusals).await;
+    assert_eq!(gateway.metric("ipfrs_refusals_total{limit=\"upload_idle\"}").await, 4);
 }

@@ -279,6 +279,10 @@ fn hangup_reloads_levels_and_limits_and_nothing_that_is_wrong() {
     assert!(!shown.contains("\"max_connections\":7"), "needs a restart: {shown}");
     let (served, refused) = statuses(&daemon);
     assert!(served >= 4 && refused > 0, "{served} {refused}");
+    // Limits that are the same leave clients what they have used.
+    daemon.signal(Signal::HUP);
+    daemon.wait_for_log("reloaded the configuration");
+    assert!(statuses(&daemon).0 < 5);
     // A mistake changes nothing.
     for (level, limits) in [("no,such=level=x", ""), ("info", "requests_per_second = 0"), ("info", "nonsense = 1")] {
         write(level, limits, "");

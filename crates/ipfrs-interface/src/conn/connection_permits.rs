@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
+use ipfrs_middleware::{Client, FairPool, Share, Shortage};
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -14,6 +15,8 @@ const MORE_FILES: u64 = 32;
 const MIN_CONNECTIONS: u64 = 8;
 /// Maximum number of connections that only the API listener may use.
 const API_CONNECTIONS: usize = 16;
+/// Number of connections that a client may have while any permit is free.
+const CLIENT_MINIMUM: usize = 16;
 
 /// Returns the number of connections that a process may have which can open `limit` files. An eighth of them is for
 /// other files. A connection takes one.
@@ -32,6 +35,8 @@ pub(super) struct ConnectionPermits {
     shared: Arc<Semaphore>,
     /// Permits that only the API listener may take, so that it responds while clients of the gateway have the others.
     api: Arc<Semaphore>,
+    /// Parts of the shared permits that clients use.
+    shares: FairPool<Client>,
 }
 
 impl ConnectionPermits {
@@ -43,7 +48,23 @@ impl ConnectionPermits {
             None => max_connections,
         };
         let api = if has_api { API_CONNECTIONS.min(most / 8) } else { 0 };
-        Self { shared: Arc::new(Semaphore::new(most - api)), api: Arc::new(Semaphore::new(api)) }
+        let shared = most - api;
+        Self {
+            shared: Arc::new(Semaphore::new(shared)),
+            api: Arc::new(Semaphore::new(api)),
+            shares: FairPool::new(shared, CLIENT_MINIMUM, usize::MAX),
+        }
+    }
+
+    /// Returns the share of a client for one more connection, which also needs a permit. Returns `None` if the client
+    /// has as many connections as are left for all others: they must not wait because of one client. While none is
+    /// left, clients wait, and the share is empty.
+    pub(super) fn share(&self, client: Client) -> Option<Share<Client>> {
+        match self.shares.take(client, 1) {
+            Ok(share) => Some(share),
+            Err(Shortage::Total) => Some(self.shares.nothing(client)),
+            Err(Shortage::Share | Shortage::Client) => None,
+        }
     }
 
     /// Waits for a permit. With `is_api`, it may be one of the API listener. Returns `None` if the daemon ends.
@@ -84,6 +105,8 @@ fn open_files() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     #[test]
@@ -100,6 +123,25 @@ mod tests {
         ] {
             assert_eq!(within(limit, open, wanted), most, "{open} of {limit} files are open");
         }
+    }
+
+    #[test]
+    fn client_leaves_as_many_connections_as_it_has() {
+        let client = |number: u8| Client::of(IpAddr::from([192, 0, 2, number]));
+        let permits = ConnectionPermits::new(100, false);
+        let mut held = Vec::new();
+        while let Some(share) = permits.share(client(1)) {
+            held.push(share);
+        }
+        assert_eq!(held.len(), 50);
+        let other = permits.share(client(2)).unwrap();
+        assert_eq!(other.units(), 1);
+        held.truncate(40);
+        assert!(permits.share(client(1)).is_some());
+        // Where no connection is left, all wait.
+        let single = ConnectionPermits::new(1, false);
+        let units = [1, 1, 2].map(|number| single.share(client(number)).map(|share| (share.units(), share)));
+        assert_eq!(units.map(|share| share.unwrap().0), [1, 0, 0]);
     }
 
     #[tokio::test]

@@ -43,9 +43,10 @@ const H2_STREAMS: u32 = 256;
 /// Number of upload bytes that a client may send on an HTTP/2 stream before they are read.
 const H2_STREAM_WINDOW_BYTES: u32 = 512 * 1024;
 /// Same limit for a connection. For each buffered DATA frame shorter than 256 bytes, h2 counts the difference, and
-/// closes the connection if the sum exceeds half of this window. A client that streams messages of 16 bytes or more
-/// faster than they are processed stays below that, and is throttled by its window. gRPC streams of blocks, which may
-/// be smaller, are read ahead (`ipfrs_grpc`, `block/pipeline.rs`).
+/// closes the connection if the sum exceeds half of this window. It has a setting for that sum (`data_frame_budget`),
+/// which hyper 1.12 does not pass on. A client that streams messages of 16 bytes or more faster than they are processed
+/// stays below that, and is throttled by its window. gRPC streams of blocks, which may be smaller, are read ahead
+/// (`ipfrs_grpc`, `block/pipeline.rs`).
 const H2_CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 /// Number of response bytes that an HTTP/2 stream buffers for a slow client.
 const H2_SEND_BUFFER_BYTES: usize = 1 << 20;

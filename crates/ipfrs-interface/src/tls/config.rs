@@ -85,6 +85,9 @@ impl TlsConfig {
                 return Err(Error::invalid(format!("tls.{key} needs enabled = true in [tls]")));
             }
         }
+        if self.require_client_certificate && !self.enabled {
+            return Err(Error::invalid("tls.require_client_certificate needs enabled = true in [tls]"));
+        }
         let asks = !self.client_ca.as_os_str().is_empty();
         if !asks && (self.require_client_certificate || !self.client_scopes.is_empty()) {
             return Err(Error::invalid(

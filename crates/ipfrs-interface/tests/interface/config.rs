@@ -242,6 +242,7 @@ fn invalid_values_are_errors_with_line_and_range() {
             "gateway.max_requests_per_client = 1000001",
             "are 0 to 1000000",
         ),
+        ("[tls]\nrequire_client_certificate = true\n", "tls.require_client_certificate", "needs enabled = true"),
         ("[grpc]\nmax_concurrent_calls = 0\n", "grpc.max_concurrent_calls = 0: ", "are 1 to 1000000"),
         ("[grpc]\nmax_calls_per_client = 1000001\n", "grpc.max_calls_per_client = 1000001", "are 0 to 1000000"),
     ];
