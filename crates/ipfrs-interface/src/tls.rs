@@ -212,7 +212,7 @@ impl Tls {
                 let certificate = connection.peer_certificates().and_then(<[_]>::first);
                 let principal = certificate.and_then(|it| clients::principal(it, &state.config, &state.clients));
                 let over_tls = OverTls { hsts: self.0.hsts.clone(), principal: principal.map(Arc::new) };
-                Some(Accepted::Tls(Box::new(TlsConnection(stream)), over_tls))
+                Some(Accepted::Tls(Box::new(TlsConnection::new(stream)), over_tls))
             }
             Ok(Err(error)) => {
                 count("failed");

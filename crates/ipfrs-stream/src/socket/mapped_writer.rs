@@ -1,7 +1,5 @@
 //! Writes of slices to a connection. Without encryption, slices of mapped files are sent with `sendfile`.
 
-#[cfg(target_os = "linux")]
-use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
@@ -50,16 +48,9 @@ impl MappedWriter {
         let stream = match stream {
             Transport::Tcp(stream) => stream,
             Transport::Encrypted(stream) => {
-                let Some(mappings) = mappings else { return poll_encrypt(&mut **stream, cx, slices) };
-                ready!(stream.poll_flush(cx))?;
-                return COPIED.with_borrow_mut(|copied| {
-                    copy(slices, copied);
-                    // Encryption reads its input, so no guard may be held: what is encrypted must be known to be right.
-                    if mappings.faults() != self.faults {
-                        return Poll::Ready(Err(lost_bytes()));
-                    }
-                    poll_encrypt(&mut **stream, cx, &[IoSlice::new(copied)])
-                });
+                // Encryption reads the slices, so no guard may be held. What it read is checked before it is sent.
+                let is_right = || mappings.is_none_or(|mappings| mappings.faults() == self.faults);
+                return poll_encrypt(&mut **stream, cx, slices, || is_right().then_some(()).ok_or_else(lost_bytes));
             }
         };
         loop {
@@ -93,30 +84,7 @@ impl MappedWriter {
             Transport::Tcp(stream) => {
                 tokio::io::AsyncWrite::poll_write_vectored(std::pin::Pin::new(stream), cx, slices)
             }
-            Transport::Encrypted(stream) => poll_encrypt(&mut **stream, cx, slices),
-        }
-    }
-}
-
-/// Maximum number of bytes that are encrypted at once: two records.
-#[cfg(target_os = "linux")]
-const COPIED_BYTES: usize = 32 * 1_024;
-
-#[cfg(target_os = "linux")]
-thread_local! {
-    /// The next bytes to encrypt, of whichever connection the thread works for.
-    static COPIED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Copies the beginning of `slices`.
-#[cfg(target_os = "linux")]
-fn copy(slices: &[IoSlice<'_>], copied: &mut Vec<u8>) {
-    copied.clear();
-    for slice in slices {
-        let room = COPIED_BYTES - copied.len();
-        copied.extend_from_slice(&slice[..slice.len().min(room)]);
-        if slice.len() >= room {
-            return;
+            Transport::Encrypted(stream) => poll_encrypt(&mut **stream, cx, slices, || Ok(())),
         }
     }
 }

@@ -22,8 +22,12 @@ pub trait Encrypted: Debug + Send {
     /// Reads and decrypts. See [`AsyncRead::poll_read`].
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>>;
 
-    /// Encrypts a part of `slices` and returns its length in bytes. See [`AsyncWrite::poll_write_vectored`].
-    fn poll_write_vectored(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>>;
+    /// Encrypts a part of `slices` into a buffer of its own and returns its length in bytes: 0 only if the buffer is
+    /// full. Nothing is sent.
+    fn encrypt(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Drops what has been encrypted and not sent. Everything else fails from now on.
+    fn discard(&mut self);
 
     /// Sends all that has been encrypted. See [`AsyncWrite::poll_flush`].
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
@@ -94,12 +98,18 @@ impl Transport {
 }
 
 /// Encrypts a part of `slices`, sends what the kernel accepts, and returns the length of the part in bytes. The
-/// encrypted rest is sent before anything else, so at most one part is buffered.
+/// encrypted rest is sent before anything else, so at most one part is buffered. What `check` rejects is not sent.
 pub(super) fn poll_encrypt(
     stream: &mut dyn Encrypted,
     cx: &mut Context<'_>,
     slices: &[IoSlice<'_>],
+    check: impl FnOnce() -> io::Result<()>,
 ) -> Poll<io::Result<usize>> {
     ready!(stream.poll_flush(cx))?;
-    stream.poll_write_vectored(cx, slices)
+    let length = stream.encrypt(slices)?;
+    check().inspect_err(|_| stream.discard())?;
+    match stream.poll_flush(cx) {
+        Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+        Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(length)),
+    }
 }
