@@ -4,6 +4,7 @@
 //! else for a request. It gets back the [`Caller`].
 
 mod attempts;
+mod audit;
 mod caller;
 mod certificate;
 mod config;
@@ -26,6 +27,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{Node, to_the_end};
 use prometheus::Registry;
 
+pub use audit::{AuditLine, audit, shortened_argument};
 pub use caller::Caller;
 pub use config::AuthConfig;
 pub use credentials::Basic;
@@ -48,9 +50,6 @@ use local_token::LocalToken;
 use metrics::{AuthMetrics, Method, Outcome};
 use rpc_users::RpcUsers;
 use sessions::Sessions;
-
-/// Target of the log lines about requests that change something.
-const AUDIT_TARGET: &str = "audit";
 
 /// Decides about requests by the rights of their callers. Clones share the state.
 #[derive(Debug, Clone)]
@@ -381,12 +380,4 @@ fn not_enabled() -> Error {
         "this daemon does not authenticate anyone: set auth.enabled = true in its configuration and restart it, or stop \
          it and create keys with `ipfrs-cli auth key create`",
     )
-}
-
-/// Logs a request that changes something. `what` names the route or method, `target` what it is about, and `status`
-/// is the outcome. Daemons without authentication log none.
-pub fn audit(caller: &Caller, client: Client, what: &str, target: &str, status: &str, request_id: &str) {
-    if let Some(principal) = caller.audited() {
-        tracing::info!(target: AUDIT_TARGET, principal, %client, what, target, status, request_id, "change");
-    }
 }
