@@ -73,7 +73,7 @@ impl Audited {
             found => found.as_str().unwrap_or_default().to_owned(),
         };
         assert_eq!((field("what"), field("status")), (what.to_owned(), status.to_owned()), "{line}");
-        assert!(field("target").contains(target), "{target}: {line}");
+        assert!(field("object").contains(target), "{target}: {line}");
         assert!(field("principal").starts_with("key:"), "{line}");
     }
 }

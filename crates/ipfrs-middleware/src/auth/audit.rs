@@ -15,7 +15,9 @@ const MAX_ARGUMENT_BYTES: usize = 256;
 /// is the outcome. Daemons without authentication log none.
 pub fn audit(caller: &Caller, client: Client, what: &str, target: &str, status: &str, request_id: &str) {
     if let Some(principal) = caller.audited() {
-        tracing::info!(target: AUDIT_TARGET, principal, %client, what, target, status, request_id, "change");
+        // A field named `target` would share its key with that of the log in JSON, and readers would lose it.
+        let object = target;
+        tracing::info!(target: AUDIT_TARGET, principal, %client, what, object, status, request_id, "change");
     }
 }
 
