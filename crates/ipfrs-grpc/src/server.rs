@@ -180,6 +180,12 @@ impl Grpc {
         })
     }
 
+    /// Returns the permits of calls in progress, whose number can be changed.
+    #[must_use]
+    pub fn permits(&self) -> RequestPermits {
+        self.permits.clone()
+    }
+
     /// Responds to a request on the gRPC listener. `peer` is the address of the sender.
     pub fn answer<B>(&self, request: Request<B>, peer: Option<IpAddr>) -> Answering
     where

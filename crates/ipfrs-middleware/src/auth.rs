@@ -322,14 +322,15 @@ impl Auth {
         }
     }
 
-    /// Reads the keys of the issuer of tokens again. They are used once the result is called.
+    /// Reads the API keys of the repo and the keys of the issuer of tokens again. They are used once the result is
+    /// called: it ends what was begun with API keys that are no longer there, or have other rights.
     ///
     /// # Errors
     /// A file cannot be read; the old keys stay in use.
     pub async fn reload(&self) -> Result<impl FnOnce()> {
-        let jwt = match &self.0.mode {
-            Mode::On(checks) => checks.jwt.clone(),
-            Mode::InProcess | Mode::Off(_) => None,
+        let (jwt, keys) = match &self.0.mode {
+            Mode::On(checks) => (checks.jwt.clone(), Some(self.0.keys.read_again().await?)),
+            Mode::InProcess | Mode::Off(_) => (None, None),
         };
         let apply = match jwt {
             Some(jwt) => match Arc::clone(&jwt).reload().await {
@@ -342,11 +343,25 @@ impl Auth {
             },
             None => None,
         };
+        let this = self.clone();
         Ok(move || {
             if let Some(apply) = apply {
                 apply();
             }
+            if let (Some(keys), Mode::On(checks)) = (keys, &this.0.mode) {
+                for id in this.0.keys.take_over(keys) {
+                    checks.sessions.end_of_key(&id);
+                    tracing::info!(id, "an API key ended: the file of the keys has changed");
+                }
+            }
         })
+    }
+
+    /// Changes `auth.max_failures_per_minute`.
+    pub fn set_max_failures(&self, per_minute: u32) {
+        if let Mode::On(checks) = &self.0.mode {
+            checks.attempts.set(per_minute);
+        }
     }
 
     /// Removes the token for commands on this machine. Call it when the daemon ends.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -32,18 +33,48 @@ pub(super) struct ConnectionPermits {
     shared: Arc<Semaphore>,
     /// Permits that only the API listener may take, so that it responds while clients of the gateway have the others.
     api: Arc<Semaphore>,
+    size: Arc<Mutex<Size>>,
+}
+
+/// Number of permits, with what it depends on.
+#[derive(Debug)]
+struct Size {
+    /// Number of shared permits.
+    shared: usize,
+    /// Number of permits of the API listener alone.
+    api: usize,
+    /// Files that were open before there were connections.
+    open_files: u64,
 }
 
 impl ConnectionPermits {
     /// Creates permits for `max_connections`, or for as many as the limit on open files admits. `has_api` says whether
     /// there is an API listener.
     pub(super) fn new(max_connections: usize, has_api: bool) -> Self {
-        let most = match getrlimit(Resource::Nofile).current {
-            Some(limit) => within(limit, open_files(), max_connections),
-            None => max_connections,
-        };
+        let open_files = open_files();
+        let most = admitted(max_connections, open_files);
         let api = if has_api { API_CONNECTIONS.min(most / 8) } else { 0 };
-        Self { shared: Arc::new(Semaphore::new(most - api)), api: Arc::new(Semaphore::new(api)) }
+        let size = Arc::new(Mutex::new(Size { shared: most - api, api, open_files }));
+        Self { shared: Arc::new(Semaphore::new(most - api)), api: Arc::new(Semaphore::new(api)), size }
+    }
+
+    /// Changes the number of permits. The API listener keeps those of its own. If there are fewer than before, new
+    /// connections wait until enough have ended.
+    pub(super) fn resize(&self, max_connections: usize) {
+        let mut size = self.size.lock();
+        let most = admitted(max_connections, size.open_files).saturating_sub(size.api).max(1);
+        let before = std::mem::replace(&mut size.shared, most);
+        if most >= before {
+            self.shared.add_permits(most - before);
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        tokio::spawn(async move {
+            for _ in most..before {
+                let Ok(permit) = shared.acquire().await else { return };
+                permit.forget();
+            }
+        });
     }
 
     /// Waits for a permit. With `is_api`, it may be one of the API listener. Returns `None` if the daemon ends.
@@ -57,6 +88,14 @@ impl ConnectionPermits {
             permit = shared => permit.ok(),
             permit = Arc::clone(&self.api).acquire_owned() => permit.ok(),
         }
+    }
+}
+
+/// Returns the number of connections for `max_connections` that the limit on open files admits.
+fn admitted(max_connections: usize, open_files: u64) -> usize {
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) => within(limit, open_files, max_connections),
+        None => max_connections,
     }
 }
 
@@ -100,6 +139,22 @@ mod tests {
         ] {
             assert_eq!(within(limit, open, wanted), most, "{open} of {limit} files are open");
         }
+    }
+
+    #[tokio::test]
+    async fn fewer_permits_are_there_once_connections_have_ended() {
+        let permits = ConnectionPermits::new(16, false);
+        let mut taken = Vec::new();
+        while permits.shared.available_permits() > 0 {
+            taken.push(permits.take(false).await.unwrap());
+        }
+        permits.resize(4);
+        taken.truncate(2);
+        while permits.shared.available_permits() != 2 {
+            tokio::task::yield_now().await;
+        }
+        permits.resize(10);
+        assert_eq!(permits.shared.available_permits(), 8, "two of ten are in use");
     }
 
     #[tokio::test]
