@@ -249,9 +249,7 @@ fn calls_that_a_limit_refuses_are_audited_once() {
         let request = client.get(format!("{}/metrics", remote(&daemon))).bearer_auth(&reader);
         runtime.block_on(async { request.send().await.unwrap().text().await.unwrap() })
     };
-    while !metrics().contains("ipfrs_grpc_requests_active 1\n") {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    while !metrics().contains("ipfrs_grpc_requests_active 1\n") {}
     let _refused = call(&address, "PutBlock", &writer, true);
     let line = daemon.wait_for_log("\"audit\"");
     assert!(line.contains("rate_limited") && line.contains("\"anonymous\""), "{line}");
