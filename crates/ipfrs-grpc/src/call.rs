@@ -99,7 +99,7 @@ impl Calls {
         &self,
         request: &http::Request<B>,
         client: Client,
-        caller: Caller,
+        caller: &Caller,
         id: &HeaderValue,
     ) -> Option<AuditLine> {
         let path = request.uri().path();
@@ -107,7 +107,7 @@ impl Calls {
             return None;
         }
         let id = id.to_str().unwrap_or_default();
-        Some(AuditLine::new(caller, client, path.to_owned(), id.to_owned()))
+        Some(AuditLine::new(caller.clone(), client, path.to_owned(), id.to_owned()))
     }
 
     /// Takes a token of the rate limits for a call on the gRPC listener. For others the HTTP front-end has done so.
@@ -192,7 +192,7 @@ where
         Ok(caller) => (caller, None),
         Err(Denied { error, caller }) => (caller, Some(error)),
     };
-    if let Some(line) = calls.audit_line(&request, client_of(&request), caller.clone(), &id) {
+    if let Some(line) = calls.audit_line(&request, client_of(&request), caller, &id) {
         match refusal {
             Some(error) => line.write(error.kind().code()),
             None => {

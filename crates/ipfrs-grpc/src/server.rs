@@ -260,7 +260,7 @@ impl Grpc {
     /// Refuses a call whose caller is not known yet.
     fn refused<B>(&self, error: Error, request: &Request<B>, client: Client) -> Response {
         let id = request_id::of(request.headers(), &self.calls.ids);
-        if let Some(line) = self.calls.audit_line(request, client, Caller::anonymous(), &id) {
+        if let Some(line) = self.calls.audit_line(request, client, &Caller::anonymous(), &id) {
             line.write(error.kind().code());
         }
         let status = request_id::within(&id, || error::status(error));
