@@ -42,7 +42,7 @@ struct Finding {
     check: &'static str,
     status: Status,
     message: String,
-    /// Command that mends it, or the first one to run.
+    /// Command that mends it, or the first one to run; a text if none can.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }

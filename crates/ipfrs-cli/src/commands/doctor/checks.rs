@@ -108,9 +108,10 @@ pub(super) async fn content(session: &Session, remedies: &Remedies) -> Option<Fi
     let opening = Embedded::open(&config, &session.repo, "ipfrs-cli doctor");
     match timeout(MAX_OPENING, opening).await {
         Ok(Ok(_)) if !session.repo.join("pins.redb").exists() && has_packs(session) => {
-            let message = "there are blocks and no pins.redb: the pins are lost, and gc refuses. Restore it from a \
-                           backup, or pin what must be kept, and then remove the rest";
-            Some(Finding::error(CHECK, message, remedies.command("repo gc --force")))
+            // Not a command: it would remove all content.
+            let force = remedies.command("repo gc --force");
+            let fix = format!("restore pins.redb from a backup, or pin what must be kept and run `{force}`");
+            Some(Finding::error(CHECK, "there are blocks and no pins.redb: the pins are lost, and gc refuses", fix))
         }
         Ok(Ok(opened)) => Some(match opened.node().problems().await {
             Ok(problems) if problems.is_empty() => Finding::ok(CHECK, "the repo can be opened"),
@@ -120,7 +121,7 @@ pub(super) async fn content(session: &Session, remedies: &Remedies) -> Option<Fi
         Ok(Err(error)) if error.kind() == ipfrs_core::ErrorKind::Conflict => None,
         Ok(Err(error)) => {
             let message = format!("the repo cannot be opened: {}", error.message());
-            Some(Finding::error(CHECK, repairable(&[message]), remedies.command(REPAIR)))
+            Some(Finding::error(CHECK, message, "see \"Repair\" in docs/OPERATIONS.md"))
         }
         Err(_) => {
             let message = format!("the repo was not open after {} s", MAX_OPENING.as_secs());
