@@ -328,9 +328,9 @@ impl Auth {
     /// # Errors
     /// A file cannot be read; the old keys stay in use.
     pub async fn reload(&self) -> Result<impl FnOnce()> {
-        let (jwt, keys) = match &self.0.mode {
-            Mode::On(checks) => (checks.jwt.clone(), Some(self.0.keys.read_again().await?)),
-            Mode::InProcess | Mode::Off(_) => (None, None),
+        let jwt = match &self.0.mode {
+            Mode::On(checks) => checks.jwt.clone(),
+            Mode::InProcess | Mode::Off(_) => None,
         };
         let apply = match jwt {
             Some(jwt) => match Arc::clone(&jwt).reload().await {
@@ -342,6 +342,11 @@ impl Auth {
                 apply => Some(apply?),
             },
             None => None,
+        };
+        // Last, because no key can be created until they are used.
+        let keys = match self.is_enabled() {
+            true => Some(self.0.keys.read_again().await?),
+            false => None,
         };
         let this = self.clone();
         Ok(move || {
