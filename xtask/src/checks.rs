@@ -1,6 +1,7 @@
 //! `cargo xtask test`: all checks of a change, the checks for one crate, and the checks that take long.
 
 use std::collections::BTreeSet;
+use std::env;
 use std::path::Path;
 use std::process::Command;
 
@@ -30,6 +31,7 @@ pub(crate) fn all() -> Result<()> {
     lints()?;
     dependencies()?;
     cargo("tests", &["test", "--workspace", "--no-fail-fast"], &[])?;
+    attacks()?;
     cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     browser::test()?;
     go::test()?;
@@ -51,6 +53,20 @@ pub(crate) fn fast() -> Result<()> {
     }
     let selected = packages.iter().flat_map(|package| ["--package", package]);
     cargo("tests", &["test", "--tests"].into_iter().chain(selected).collect::<Vec<_>>(), &[])
+}
+
+/// Attacks a gateway in the short form of the target `hostile`, which checks how the gateway reacts, not how fast. The
+/// selection of packages gives dependencies the same features as for the tests.
+fn attacks() -> Result<()> {
+    for proxy in ["nginx", "haproxy"] {
+        if places::found(proxy).is_none() {
+            eprintln!("xtask: hostile clients: SKIPPED behind {proxy}, because it is not installed");
+        }
+    }
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["test", "--workspace", "--bench", "hostile"]);
+    // A measurement in CI fails without nginx, this test does not.
+    run("hostile clients", cargo.env_remove("CI"))
 }
 
 /// Runs the tests whose strength depends on their duration, those of the crates with `unsafe` code under

@@ -22,7 +22,8 @@ use anyhow::{Context, Result, bail};
 
 const USAGE: &str = "usage: cargo xtask <command>
 
-  test      formatting, lints, all tests, doc tests, documentation, the pages in a browser, a peer in Go, and Python
+  test      formatting, lints, all tests, doc tests, attacks of hostile clients, documentation, the pages in a browser,
+            a peer in Go, and Python
             --fast: formatting, lints, and the tests of the packages that differ from main
             --long: gc under load, kills, property tests with many cases, AddressSanitizer, and fuzzing
   browser   only the pages in a browser

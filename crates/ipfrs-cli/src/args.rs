@@ -430,8 +430,8 @@ pub(crate) enum ConfigCommand {
         /// Key, such as server.port
         key: String,
     },
-    /// Set a key in the configuration file. A running gateway applies it after a restart, or after SIGHUP if it is
-    /// log.level or in rate_limit
+    /// Set a key in the configuration file, and say whether a running gateway applies it after SIGHUP or after a
+    /// restart
     Set {
         /// Key, such as server.port or 'gateway.hosts."example.com".subdomains'
         key: String,

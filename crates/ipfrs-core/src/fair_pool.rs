@@ -29,11 +29,11 @@ impl<C: Client> Clone for FairPool<C> {
 
 #[derive(Debug)]
 struct Pool<C> {
-    capacity: usize,
+    capacity: AtomicUsize,
     /// Number of units that a client may hold even if fewer are free.
     minimum: usize,
     /// Maximum number of units of one client, however many are free.
-    most_per_client: usize,
+    most_per_client: AtomicUsize,
     used: AtomicUsize,
     /// Units held by each client. Clients that hold none are removed, so there are never more entries than units.
     held: [Mutex<HashMap<C, usize>>; TABLES],
@@ -56,13 +56,27 @@ impl<C: Client> FairPool<C> {
     #[must_use]
     pub fn new(capacity: usize, minimum: usize, most_per_client: usize) -> Self {
         let (used, held) = (AtomicUsize::new(0), Default::default());
+        let [capacity, most_per_client] = [capacity, most_per_client].map(AtomicUsize::new);
         Self(Arc::new(Pool { capacity, minimum, most_per_client, used, held }))
+    }
+
+    /// Changes the number of units, and the maximum of one client. Clients keep what they hold, even if it is more: the
+    /// pool gives out nothing until enough was returned.
+    pub fn resize(&self, capacity: usize, most_per_client: usize) {
+        self.0.capacity.store(capacity, Ordering::Relaxed);
+        self.0.most_per_client.store(most_per_client, Ordering::Relaxed);
     }
 
     /// Returns the number of units in the pool, free or not.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.0.capacity
+        self.0.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Returns the maximum number of units of one client, however many are free.
+    #[must_use]
+    pub fn most_per_client(&self) -> usize {
+        self.0.most_per_client.load(Ordering::Relaxed)
     }
 
     /// Takes `units` for a client.
@@ -119,18 +133,20 @@ impl<C: Client> Share<C> {
     /// The reason why the client gets none.
     pub fn grow(&mut self, units: usize) -> Result<(), Shortage> {
         let pool = &*self.pool.0;
+        let (capacity, most_per_client) = (self.pool.capacity(), self.pool.most_per_client());
         let mut table = self.pool.table(self.client).lock();
         let wanted = table.get(&self.client).copied().unwrap_or(0).saturating_add(units);
-        if wanted > pool.most_per_client {
+        if wanted > most_per_client {
             return Err(Shortage::Client);
         }
         let taken = pool.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            let free = pool.capacity - used;
+            // More are used than there are after the pool was made smaller.
+            let free = capacity.saturating_sub(used);
             let left = free.checked_sub(units)?;
             (wanted <= pool.minimum.max(left)).then(|| used + units)
         });
         if let Err(used) = taken {
-            return Err(if units > pool.capacity - used { Shortage::Total } else { Shortage::Share });
+            return Err(if units > capacity.saturating_sub(used) { Shortage::Total } else { Shortage::Share });
         }
         if units > 0 {
             table.insert(self.client, wanted);
@@ -196,6 +212,23 @@ mod tests {
             drop(second);
             assert_eq!((pool.clients(), pool.0.used.load(Ordering::Relaxed)), (0, 0));
         }
+    }
+
+    #[test]
+    fn resized_pool_waits_until_enough_units_are_returned() {
+        let pool = FairPool::new(4, 4, usize::MAX);
+        let (mut held, _) = take_all(&pool, 1);
+        assert_eq!(held.len(), 4);
+        pool.resize(2, 1);
+        assert_eq!((pool.capacity(), pool.most_per_client()), (2, 1));
+        assert_eq!(pool.take(2, 1).unwrap_err(), Shortage::Total);
+        held.truncate(2);
+        assert_eq!(pool.take(2, 1).unwrap_err(), Shortage::Total);
+        held.truncate(1);
+        assert_eq!(pool.take(1, 1).unwrap_err(), Shortage::Client);
+        let _second = pool.take(2, 1).unwrap();
+        pool.resize(8, usize::MAX);
+        assert_eq!(take_all(&pool, 1).0.len(), 3, "a client may hold the minimum whatever others hold");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use async_graphql::Context;
 use bytes::Bytes;
 use futures::StreamExt;
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
-use ipfrs_middleware::auth::{Caller, Scope, audit};
+use ipfrs_middleware::auth::{AuditLine, Caller, Scope};
 use ipfrs_middleware::{Client, MemoryPool, RequestMemory};
 use ipfrs_node::Node;
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use crate::GraphQlConfig;
-use crate::error::{FieldResult, failed};
+use crate::error::{FieldResult, code_of, failed};
 use crate::files::Files;
 use crate::limits::{MAX_COST, PAGE_ENTRIES};
 
@@ -47,17 +47,27 @@ pub(crate) fn request<'a>(context: &Context<'a>) -> FieldResult<&'a RequestConte
     context.data()
 }
 
-/// Checks that the caller may use a mutation, and notes it in the audit log. `target` is what it is about.
+/// Makes the change of a mutation if the caller has its scope, and writes the outcome into the audit log. `target` is
+/// what the change is about.
 ///
 /// # Errors
-/// If the caller lacks the scope.
-pub(crate) fn permit(context: &Context<'_>, scope: Scope, target: &str) -> FieldResult<()> {
+/// If the caller lacks the scope, or the change fails.
+pub(crate) async fn audited<T>(
+    context: &Context<'_>,
+    scope: Scope,
+    target: &str,
+    change: impl Future<Output = FieldResult<T>>,
+) -> FieldResult<T> {
     let caller = &request(context)?.caller;
-    let permitted = caller.require(scope);
-    let outcome = permitted.as_ref().map_or_else(|error| error.kind().code(), |()| "permitted");
     let what = format!("graphql {}", context.field().name());
-    audit(caller, Client::current(), &what, target, outcome, "");
-    permitted.map_err(failed)
+    let mut line = AuditLine::new(caller.clone(), Client::current(), what, String::new());
+    line.set_target(target);
+    let result = match caller.require(scope) {
+        Ok(()) => change.await,
+        Err(error) => Err(failed(error)),
+    };
+    line.write(result.as_ref().map_or_else(code_of, |_| "ok"));
+    result
 }
 
 /// Returns the number of entries that a page may have.

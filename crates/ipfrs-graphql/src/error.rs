@@ -17,6 +17,14 @@ pub(crate) fn failed(error: Error) -> async_graphql::Error {
         .extend_with(|_, extensions| extensions.set("code", code))
 }
 
+/// Returns the code of the error of a field.
+pub(crate) fn code_of(error: &async_graphql::Error) -> &str {
+    match error.extensions.as_ref().and_then(|extensions| extensions.get("code")) {
+        Some(Value::String(code)) => code,
+        _ => ErrorKind::InvalidInput.code(),
+    }
+}
+
 /// Returns the error for a request without a document.
 pub(crate) fn no_query() -> Error {
     Error::invalid("the request has no query: send {\"query\": \"{ version { version } }\"}")

@@ -18,6 +18,7 @@ use ipfrs_proto::block::v1::{
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::Limits;
+use crate::audit_target;
 use crate::error::{Fault, in_field};
 use crate::inbound::Inbound;
 
@@ -40,6 +41,7 @@ impl BlockService for Blocks {
     }
 
     async fn put_block(&self, request: Request<PutBlockRequest>) -> Result<Response<PutBlockResponse>, Status> {
+        audit_target::note(&request, &request.get_ref().cid);
         Ok(Response::new(put(&self.node, request.into_inner()).await?))
     }
 
@@ -51,6 +53,7 @@ impl BlockService for Blocks {
         &self,
         request: Request<DeleteBlockRequest>,
     ) -> Result<Response<DeleteBlockResponse>, Status> {
+        audit_target::note(&request, &request.get_ref().cid);
         Ok(Response::new(delete(&self.node, request.into_inner()).await?))
     }
 

@@ -16,7 +16,7 @@ use futures::future::Either;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use ipfrs_core::Error;
-use ipfrs_middleware::auth::{Caller, Denied, Need, Proof, audit};
+use ipfrs_middleware::auth::{AuditLine, Caller, Denied, Need, Proof};
 use ipfrs_middleware::rate_limit::{Paced, Ticket};
 use ipfrs_middleware::{
     Client, Held, MemoryPool, OverTls, RequestIds, RequestMemory, RequestPermit, Rules, Watched, catch_panic, log_panic,
@@ -25,11 +25,12 @@ use ipfrs_node::Node;
 use tonic::{Code, Status};
 
 use crate::access;
+use crate::audit_target::AuditTarget;
 use crate::compression::{self, Coder, Codings, GRPC_ENCODING};
 use crate::deadlines::{Deadlines, check_timeout};
 use crate::error;
 use crate::inbound::{OneMessage, Sent};
-use crate::metrics::{GrpcMetrics, Method};
+use crate::metrics::{GrpcMetrics, Method, code_name};
 use crate::not_a_call::no_call;
 use crate::request_id::{self, X_REQUEST_ID};
 use crate::shortcut::Shortcuts;
@@ -93,20 +94,20 @@ impl Calls {
         }
     }
 
-    /// Writes the line of a call in the audit log, if it would change something. `refusal` is why it is refused.
-    pub(crate) fn audit<B>(
+    /// Returns the line of a call in the audit log, if it would change something.
+    pub(crate) fn audit_line<B>(
         &self,
         request: &http::Request<B>,
         client: Client,
         caller: &Caller,
-        refusal: Option<&Error>,
         id: &HeaderValue,
-    ) {
+    ) -> Option<AuditLine> {
         let path = request.uri().path();
-        if self.rules.auth.is_enabled() && access::need(path).is_change() {
-            let outcome = refusal.map_or("permitted", |error| error.kind().code());
-            audit(caller, client, path, "", outcome, id.to_str().unwrap_or_default());
+        if !self.rules.auth.is_enabled() || !access::need(path).is_change() {
+            return None;
         }
+        let id = id.to_str().unwrap_or_default();
+        Some(AuditLine::new(caller.clone(), client, path.to_owned(), id.to_owned()))
     }
 
     /// Takes a token of the rate limits for a call on the gRPC listener. For others the HTTP front-end has done so.
@@ -172,7 +173,8 @@ where
     B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     A: Future<Output = Response>,
 {
-    let mut end = End { method: calls.metrics.of(request.uri().path()), start: std::time::Instant::now(), code: None };
+    let method = calls.metrics.of(request.uri().path());
+    let mut end = End { method, start: std::time::Instant::now(), code: None, change: None };
     let id = request_id::of(request.headers(), &calls.ids);
     let is_watched = request.extensions().get::<Watched>().is_some();
     let mut deadlines = Deadlines::of(&request, &end.method);
@@ -190,7 +192,16 @@ where
         Ok(caller) => (caller, None),
         Err(Denied { error, caller }) => (caller, Some(error)),
     };
-    calls.audit(&request, client_of(&request), caller, refusal, &id);
+    if let Some(line) = calls.audit_line(&request, client_of(&request), caller, &id) {
+        match refusal {
+            Some(error) => line.write(error.kind().code()),
+            None => {
+                let target = AuditTarget::default();
+                request.extensions_mut().insert(target.clone());
+                end.change = Some((line, target));
+            }
+        }
+    }
     let admitted = admitted.map(|caller| deadlines.end_with(caller)).map_err(|denied| denied.error);
     let codings = match admitted.and_then(|()| check_timeout(request.headers())) {
         Ok(()) => request_id::within(&id, || Codings::take(request.headers_mut())).map_err(Refused::Coding),
@@ -357,11 +368,20 @@ struct End {
     start: std::time::Instant,
     /// Final status code, once known.
     code: Option<Code>,
+    /// Line of the audit log, if the call changes something.
+    change: Option<(AuditLine, AuditTarget)>,
 }
 
 impl Drop for End {
     /// Counts a call without a status as cancelled, because the client disconnected before the end.
     fn drop(&mut self) {
+        if let Some((mut line, target)) = self.change.take() {
+            target.get().into_iter().for_each(|text| line.set_target(text));
+            // Otherwise, the line is written as that of an aborted call.
+            if let Some(code) = self.code {
+                line.write(code_name(code));
+            }
+        }
         self.method.ended(self.code.unwrap_or(Code::Cancelled), self.start);
     }
 }

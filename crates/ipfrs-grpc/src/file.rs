@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::error::{Fault, in_field};
 use crate::inbound::Inbound;
-use crate::{Limits, payload};
+use crate::{Limits, audit_target, payload};
 
 /// Default number of entries on a page.
 const PAGE_ENTRIES: usize = 1_000;
@@ -126,6 +126,7 @@ impl FileService for Files {
     }
 
     async fn pin_file(&self, request: Request<PinFileRequest>) -> Result<Response<PinFileResponse>, Status> {
+        audit_target::note(&request, &request.get_ref().path);
         let PinFileRequest { path, direct, name } = request.into_inner();
         let path = content_path(&self.node, &path).await?;
         let options = PinOptions { recursive: !direct, name };
@@ -134,6 +135,7 @@ impl FileService for Files {
     }
 
     async fn unpin_file(&self, request: Request<UnpinFileRequest>) -> Result<Response<UnpinFileResponse>, Status> {
+        audit_target::note(&request, &request.get_ref().path);
         let path = content_path(&self.node, &request.into_inner().path).await?;
         let unpinned = self.node.unpin(&[path], true).await.map_err(Fault::from)?;
         Ok(Response::new(UnpinFileResponse { cid: text_of(&unpinned) }))

@@ -5,6 +5,7 @@
 //! documentation is in `proto/`.
 
 mod access;
+mod audit_target;
 mod block;
 mod call;
 mod compression;

@@ -113,7 +113,7 @@ impl Method {
 }
 
 /// Returns the name of a code in the gRPC specification.
-fn code_name(code: Code) -> &'static str {
+pub(crate) fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "CANCELLED",

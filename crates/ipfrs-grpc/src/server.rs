@@ -180,6 +180,12 @@ impl Grpc {
         })
     }
 
+    /// Returns the permits of calls in progress, whose number can be changed.
+    #[must_use]
+    pub fn permits(&self) -> RequestPermits {
+        self.permits.clone()
+    }
+
     /// Responds to a request on the gRPC listener. `peer` is the address of the sender.
     pub fn answer<B>(&self, request: Request<B>, peer: Option<IpAddr>) -> Answering
     where
@@ -254,7 +260,9 @@ impl Grpc {
     /// Refuses a call whose caller is not known yet.
     fn refused<B>(&self, error: Error, request: &Request<B>, client: Client) -> Response {
         let id = request_id::of(request.headers(), &self.calls.ids);
-        self.calls.audit(request, client, &Caller::anonymous(), Some(&error), &id);
+        if let Some(line) = self.calls.audit_line(request, client, &Caller::anonymous(), &id) {
+            line.write(error.kind().code());
+        }
         let status = request_id::within(&id, || error::status(error));
         self.calls.metrics.of(request.uri().path()).ended(status.code(), std::time::Instant::now());
         let mut response = status.into_http::<Body>();

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use axum::response::{IntoResponse, Response};
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Error, Result, parse_cid};
-use ipfrs_middleware::auth::{Caller, Denied, Need, Proof, audit, challenge};
+use ipfrs_middleware::auth::{Caller, Denied, Need, Proof, audit, challenge, shortened_argument};
 use ipfrs_middleware::{Client, OverTls};
 
 use crate::access_rule::Access;
@@ -78,7 +78,7 @@ impl BodyAudit {
         let line = |target: &str| self.write(target, "arguments");
         for argument in arguments {
             target.push_str(if target.is_empty() { "" } else { " " });
-            target.push_str(&shortened(&argument));
+            target.push_str(&shortened_argument(&argument));
             if target.len() > MAX_LINE_BYTES {
                 line(&target);
                 target.clear();
@@ -172,9 +172,6 @@ const SECRET_ARGUMENTS: [&str; 2] = ["/api/v0/config", "/api/v0/pin/remote/servi
 /// Length of a line of arguments in the audit log above which the next one begins, in bytes.
 const MAX_LINE_BYTES: usize = 16 * 1024;
 
-/// Length of an argument in the audit log above which its middle is left out, in bytes. None is left out as a whole.
-const MAX_ARGUMENT_BYTES: usize = 256;
-
 /// Returns what a request is about: its method and path, and the arguments of an RPC command. Other parameters may be
 /// long or secret.
 fn target(request: &axum::extract::Request) -> String {
@@ -184,20 +181,9 @@ fn target(request: &axum::extract::Request) -> String {
     let arguments = form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
     for (_, value) in arguments.filter(|(name, _)| name == "arg").take(most) {
         target.push(' ');
-        target.push_str(&shortened(&value));
+        target.push_str(&shortened_argument(&value));
     }
     target
-}
-
-/// Returns the beginning and the end of a long argument, and its length.
-fn shortened(argument: &str) -> Cow<'_, str> {
-    let length = argument.len();
-    if length <= MAX_ARGUMENT_BYTES {
-        return argument.into();
-    }
-    let begin = &argument[..argument.floor_char_boundary(MAX_ARGUMENT_BYTES / 2)];
-    let end = &argument[argument.ceil_char_boundary(length - MAX_ARGUMENT_BYTES / 2)..];
-    format!("{begin}…({length} bytes)…{end}").into()
 }
 
 /// Returns the response that refuses a request, in the form of the API that `route` belongs to.

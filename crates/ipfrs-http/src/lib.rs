@@ -28,6 +28,7 @@ mod mounted;
 mod openapi;
 mod openmetrics;
 mod origin;
+mod page_headers;
 mod path_parameter;
 mod pinning;
 mod rate;

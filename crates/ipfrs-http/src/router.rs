@@ -39,6 +39,8 @@ pub struct App {
     pub metrics: HttpMetrics,
     /// WebSocket connections, for other front-ends on the same listeners.
     pub websockets: WebSockets,
+    /// Permits of requests in progress, whose number can be changed.
+    pub permits: RequestPermits,
 }
 
 /// Builds the front-end over a node. `port` is the port that it will be bound to: pages served from this port may
@@ -67,7 +69,7 @@ pub fn app(
         websockets: websockets.clone(),
         path_cache: PathCache::new(&node),
         response_cache,
-        permits,
+        permits: permits.clone(),
         ingest_permits: FairPool::new(node.config().ingest.max_connections, 1, usize::MAX),
         memory,
         auth: rules.auth,
@@ -127,6 +129,7 @@ pub fn app(
         },
         metrics,
         websockets,
+        permits,
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::{Extension, Path, Request, State};
 use axum::response::{IntoResponse, Redirect, Response};
-use http::header::{ACCEPT, CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_FRAME_OPTIONS};
+use http::header::{ACCEPT, X_FRAME_OPTIONS};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use ipfrs_core::Error;
 use utoipa_swagger_ui::Config;
@@ -13,6 +13,7 @@ use utoipa_swagger_ui::Config;
 use crate::error::GatewayError;
 use crate::gateway::hosts::Named;
 use crate::origin::Checked;
+use crate::page_headers::{self, Referrer};
 use crate::state::AppState;
 use crate::static_file;
 
@@ -127,9 +128,8 @@ fn redirect_to_api_listener(
 
 /// Adds headers that keep other origins away from a page.
 fn protect(headers: &mut HeaderMap, policy: HeaderValue) {
-    headers.insert(CONTENT_SECURITY_POLICY, policy);
+    page_headers::protect(headers, policy, Referrer::Never);
     headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
 }
 
 /// `GET /docs/{path}`: Swagger UI, which shows `/openapi.json` and sends requests.

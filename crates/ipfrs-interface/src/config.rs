@@ -6,6 +6,7 @@ mod edit;
 mod file;
 mod key_names;
 mod known_names;
+mod reloaded;
 mod settings;
 
 use std::time::Duration;
@@ -50,22 +51,21 @@ pub(crate) struct Provenance {
 }
 
 impl Provenance {
-    /// Takes over what is shown of the keys of `next` that a reload applies.
+    /// Takes over what is shown of `keys`: of single ones such as `log.level`, and of whole sections.
     ///
     /// # Errors
     /// Never for what [`Settings`] returns.
-    pub(crate) fn reload(&mut self, next: &Self, with_certificates: bool) -> Result<()> {
+    fn take_over(&mut self, next: &Self, keys: impl Iterator<Item = &'static str>) -> Result<()> {
         let (Some(shown), Some(next)) = (&mut self.shown, &next.shown) else { return Ok(()) };
         let parsed = |text: &str| {
             serde_json::from_str::<serde_json::Value>(text)
                 .map_err(|e| Error::internal("the configuration is not JSON").with_source(e))
         };
         let (mut merged, next) = (parsed(shown)?, parsed(next)?);
-        merged["rate_limit"] = next["rate_limit"].clone();
-        merged["log"]["level"] = next["log"]["level"].clone();
-        if with_certificates {
-            for key in ["certificates", "client_ca", "client_scopes"] {
-                merged["tls"][key] = next["tls"][key].clone();
+        for key in keys {
+            match key.split_once('.') {
+                Some((section, name)) => merged[section][name] = next[section][name].clone(),
+                None => merged[key] = next[key].clone(),
             }
         }
         *shown = merged.to_string();

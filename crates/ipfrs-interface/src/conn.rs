@@ -120,6 +120,11 @@ impl Connections {
         })
     }
 
+    /// Changes `server.max_connections`.
+    pub(crate) fn resize(&self, max_connections: usize) {
+        self.connection_permits.resize(max_connections);
+    }
+
     /// Accepts connections from `listener` for as long as this future is polled. `front_end` handles their requests.
     /// With `tls`, connections may be encrypted. `is_api` is set for the API listener.
     pub(crate) async fn accept<F: FrontEnd>(

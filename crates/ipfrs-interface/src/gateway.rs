@@ -1,5 +1,7 @@
 //! The daemon: opens the repo, binds the listeners and serves requests until it is stopped.
 
+mod reload;
+
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -64,6 +66,7 @@ pub struct Gateway {
     shown: Option<Arc<RunningConfiguration>>,
     rules: Rules,
     tls: Option<Tls>,
+    limits: reload::Limits,
     lifecycle: Lifecycle,
     running: JoinHandle<Result<()>>,
 }
@@ -159,6 +162,12 @@ impl Gateway {
             node.clone(),
             app.metrics.connections_active,
         );
+        let limits = reload::Limits {
+            requests: app.permits,
+            calls: grpc.as_ref().map(|(services, _)| services.permits()),
+            websockets: app.websockets,
+            connections: Arc::clone(&connections),
+        };
         let api_file = match config.store.read_only {
             true => None,
             false => ApiFile::write(repo, &addresses)?,
@@ -199,6 +208,7 @@ impl Gateway {
             shown,
             rules,
             tls,
+            limits,
             lifecycle,
             running,
         })
@@ -246,54 +256,6 @@ impl Gateway {
     pub fn urls(&self) -> Vec<String> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         self.addresses.iter().map(|address| format!("{scheme}://{address}")).collect()
-    }
-
-    /// Applies the level of the log if it differs, the rate limits and the certificates of `config`, and reads the
-    /// files of certificates and the keys of the issuer of tokens again. Logs in which sections other keys differ:
-    /// these need a restart.
-    ///
-    /// # Errors
-    /// `config` is out of range, and nothing has changed; or keys or certificates cannot be read, and the old ones stay
-    /// in use.
-    pub async fn reload(&mut self, config: &Config) -> Result<()> {
-        config.validate()?;
-        let tls = self.tls.as_ref().zip(self.config.tls.reloaded(&config.tls));
-        let mut next = self.config.clone();
-        next.log.level.clone_from(&config.log.level);
-        next.rate_limit = config.rate_limit.clone();
-        if let Some((_, config)) = &tls {
-            next.tls = config.clone();
-        }
-        next.provenance.reload(&config.provenance, tls.is_some())?;
-        let others = next.differing(config);
-        if !others.is_empty() {
-            // Logged before a new level may hide it.
-            let sections = others.join(", ");
-            tracing::warn!(sections, "these sections of the configuration differ, and need a restart");
-        }
-        // Everything is read before anything changes.
-        let apply_keys = self.rules.auth.reload().await?;
-        let apply_certificates = match tls {
-            Some((tls, config)) => Some(tls.reload(Some(&config)).await?),
-            None => None,
-        };
-        // Otherwise, a level that a client has set stays.
-        if next.log.level != self.config.log.level {
-            next.log.apply_level()?;
-        }
-        // Otherwise, clients keep what they have used.
-        if config.rate_limit != self.config.rate_limit {
-            self.rules.rate_limits.set(&config.rate_limit)?;
-        }
-        apply_keys();
-        if let Some(apply) = apply_certificates {
-            apply();
-        }
-        if let Some((shown, text)) = self.shown.as_ref().zip(next.provenance.shown.clone()) {
-            shown.replace(text);
-        }
-        self.config = next;
-        Ok(())
     }
 
     /// Requests a shutdown. No further connections are accepted, and running transfers have

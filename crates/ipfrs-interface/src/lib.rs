@@ -49,7 +49,7 @@ pub use public::PublicConfig;
 pub use runtime::runtime_builder;
 pub use server::ServerConfig;
 pub use signals::{Signals, run_until_signalled};
-pub use tls::{AcmeConfig, CertificateFiles, TlsConfig};
+pub use tls::{AcmeConfig, CertificateFiles, TlsConfig, certificate_expiries};
 
 /// Parsers of HTTP/1.1, for the fuzz targets.
 #[cfg(fuzzing)]

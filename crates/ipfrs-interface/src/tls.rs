@@ -164,6 +164,18 @@ pub(crate) fn check_files(config: &TlsConfig) -> Result<()> {
     clients::verifier(config, &clients::issuers(config)?, &provider).map(drop)
 }
 
+/// Reads each certificate of a configuration, and that of the authority if the repo has it, as a daemon does. Returns
+/// the time at which it expires, in seconds since 1970. Blocks on the disk.
+#[must_use]
+pub fn certificate_expiries(config: &TlsConfig, repo: &Path) -> Vec<(CertificateFiles, Result<i64>)> {
+    let provider = aws_lc_rs::default_provider();
+    let read = |files: CertificateFiles| {
+        let expires = Certificate::read(&files, &provider).map(|certificate| certificate.expires);
+        (files, expires)
+    };
+    all_files(config, repo).into_iter().map(read).collect()
+}
+
 impl Tls {
     /// Reads the certificates; `None` if `[tls]` is off. `protocols` are those of the listeners.
     ///

@@ -4,6 +4,7 @@
 //! else for a request. It gets back the [`Caller`].
 
 mod attempts;
+mod audit;
 mod caller;
 mod certificate;
 mod config;
@@ -26,6 +27,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{Node, to_the_end};
 use prometheus::Registry;
 
+pub use audit::{AuditLine, audit, shortened_argument};
 pub use caller::Caller;
 pub use config::AuthConfig;
 pub use credentials::Basic;
@@ -48,9 +50,6 @@ use local_token::LocalToken;
 use metrics::{AuthMetrics, Method, Outcome};
 use rpc_users::RpcUsers;
 use sessions::Sessions;
-
-/// Target of the log lines about requests that change something.
-const AUDIT_TARGET: &str = "audit";
 
 /// Decides about requests by the rights of their callers. Clones share the state.
 #[derive(Debug, Clone)]
@@ -323,7 +322,8 @@ impl Auth {
         }
     }
 
-    /// Reads the keys of the issuer of tokens again. They are used once the result is called.
+    /// Reads the API keys of the repo and the keys of the issuer of tokens again. They are used once the result is
+    /// called: it ends what was begun with API keys that are no longer there, or have other rights.
     ///
     /// # Errors
     /// A file cannot be read; the old keys stay in use.
@@ -343,11 +343,30 @@ impl Auth {
             },
             None => None,
         };
+        // Last, because no key can be created until they are used.
+        let keys = match self.is_enabled() {
+            true => Some(self.0.keys.read_again().await?),
+            false => None,
+        };
+        let this = self.clone();
         Ok(move || {
             if let Some(apply) = apply {
                 apply();
             }
+            if let (Some(keys), Mode::On(checks)) = (keys, &this.0.mode) {
+                for id in this.0.keys.take_over(keys) {
+                    checks.sessions.end_of_key(&id);
+                    tracing::info!(id, "an API key ended: the file of the keys has changed");
+                }
+            }
         })
+    }
+
+    /// Changes `auth.max_failures_per_minute`.
+    pub fn set_max_failures(&self, per_minute: u32) {
+        if let Mode::On(checks) = &self.0.mode {
+            checks.attempts.set(per_minute);
+        }
     }
 
     /// Removes the token for commands on this machine. Call it when the daemon ends.
@@ -381,12 +400,4 @@ fn not_enabled() -> Error {
         "this daemon does not authenticate anyone: set auth.enabled = true in its configuration and restart it, or stop \
          it and create keys with `ipfrs-cli auth key create`",
     )
-}
-
-/// Logs a request that changes something. `what` names the route or method, `target` what it is about, and `status`
-/// is the outcome. Daemons without authentication log none.
-pub fn audit(caller: &Caller, client: Client, what: &str, target: &str, status: &str, request_id: &str) {
-    if let Some(principal) = caller.audited() {
-        tracing::info!(target: AUDIT_TARGET, principal, %client, what, target, status, request_id, "change");
-    }
 }

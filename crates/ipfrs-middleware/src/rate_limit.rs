@@ -17,7 +17,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ipfrs_core::Result;
 use parking_lot::RwLock;
-use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
 use quick_cache::sync::Cache;
 use tokio::time::Instant;
 
@@ -44,9 +44,22 @@ struct Limiter {
     shared: RwLock<Option<Arc<Shared>>>,
     /// Whether there are any, for requests that have no time to lock.
     is_enabled: AtomicBool,
-    client_hits: IntCounter,
-    caller_hits: IntCounter,
+    of_clients: PayerMetrics,
+    of_callers: PayerMetrics,
 }
+
+/// Metrics of the requests that clients without credentials pay for, or callers with credentials.
+#[derive(Debug)]
+struct PayerMetrics {
+    /// Number of refused requests.
+    hits: IntCounter,
+    /// Tokens that a request leaves in the bucket of its payer. There is no series for each payer, whose number is not
+    /// bounded.
+    tokens: Histogram,
+}
+
+/// Upper bounds of the buckets of `ipfrs_rate_limit_tokens_available`. A refused request counts as 0.
+const TOKEN_BOUNDS: [f64; 9] = [0.0, 1.0, 4.0, 16.0, 64.0, 256.0, 1_024.0, 4_096.0, 65_536.0];
 
 /// Limits with their buckets.
 #[derive(Debug)]
@@ -107,12 +120,18 @@ impl RateLimiter {
         let help = "Requests refused by rate limits, by whose they are";
         let hits = IntCounterVec::new(Opts::new("ipfrs_rate_limit_hits_total", help), &["payer"]);
         let hits = registered(registry, hits)?;
-        let (client_hits, caller_hits) = (hits.with_label_values(&["client"]), hits.with_label_values(&["caller"]));
+        let help = "Tokens for requests that a request leaves in the bucket of its payer, by whose it is";
+        let tokens = HistogramOpts::new("ipfrs_rate_limit_tokens_available", help).buckets(TOKEN_BOUNDS.to_vec());
+        let tokens = registered(registry, HistogramVec::new(tokens, &["payer"]))?;
+        let of = |payer: &str| PayerMetrics {
+            hits: hits.with_label_values(&[payer]),
+            tokens: tokens.with_label_values(&[payer]),
+        };
         let this = Self(Some(Arc::new(Limiter {
             shared: RwLock::default(),
             is_enabled: AtomicBool::new(false),
-            client_hits,
-            caller_hits,
+            of_clients: of("client"),
+            of_callers: of("caller"),
         })));
         this.set(config)?;
         Ok(this)
@@ -173,15 +192,18 @@ impl RateLimiter {
         };
         let is_of_caller = caller.is_some();
         let limits = shared.limits(is_of_caller);
+        let metrics = if is_of_caller { &limiter.of_callers } else { &limiter.of_clients };
         let now = shared.nanoseconds(now);
         match limits.requests.take(&bucket.requests, now) {
             Ok(used) => {
                 let remaining = (limits.requests.burst.saturating_sub(used) as f64 / limits.requests.interval) as u64;
+                metrics.tokens.observe(remaining as f64);
                 let reset = used.div_ceil(NANOSECONDS);
                 Ok(Some(Ticket { shared: Arc::clone(&shared), bucket, is_of_caller, remaining, reset }))
             }
             Err(wait) => {
-                if is_of_caller { &limiter.caller_hits } else { &limiter.client_hits }.inc();
+                metrics.hits.inc();
+                metrics.tokens.observe(0.0);
                 let who = if is_of_caller { "this key or token" } else { "this address" };
                 let text = format!("too many requests from {who} (rate_limit.requests_per_second): slow down");
                 Err(limited(text, wait))
@@ -361,6 +383,24 @@ mod tests {
         assert_eq!(headers[RATE_LIMIT_POLICY], "\"requests\";q=4;w=2");
         assert!((0..3).all(|_| at(100.0).is_ok()) && at(100.0).is_err());
         assert!(limiter.take_at(client("192.0.2.2"), None, start).is_ok(), "others are not limited");
+    }
+
+    #[test]
+    fn tokens_that_requests_leave_are_observed() {
+        let registry = Registry::new();
+        let config = RateLimitConfig { enabled: true, requests_per_second: 2, burst_requests: 4, ..Default::default() };
+        let limiter = RateLimiter::register(&config, &registry).unwrap();
+        let (one, now) = (client("192.0.2.1"), Instant::now());
+        let refused = (0..6).filter(|_| limiter.take_at(one, None, now).is_err()).count();
+        assert_eq!(refused, 2);
+        let families = registry.gather();
+        let family = families.iter().find(|family| family.name() == "ipfrs_rate_limit_tokens_available").unwrap();
+        let of_clients = family.get_metric().iter().find(|metric| metric.get_label()[0].value() == "client").unwrap();
+        let tokens = of_clients.get_histogram();
+        // 3, 2, 1 and 0 tokens were left, and then there was none twice.
+        assert_eq!((tokens.get_sample_count(), tokens.get_sample_sum()), (6, 6.0));
+        let empty = tokens.get_bucket().iter().find(|bucket| bucket.upper_bound() == 0.0).unwrap();
+        assert_eq!(empty.cumulative_count(), 3);
     }
 
     #[test]

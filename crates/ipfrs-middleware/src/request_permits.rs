@@ -77,7 +77,6 @@ struct Pool {
     requests: Requests,
     active: IntGauge,
     pool: FairPool<Client>,
-    most_per_client: usize,
     /// Responses that are being sent, by number.
     sending: Mutex<HashMap<u64, Weak<dyn Sending>>>,
     next: AtomicU64,
@@ -95,17 +94,20 @@ impl RequestPermits {
     /// `active` shows the number of permits in use.
     #[must_use]
     pub fn new(node: &Node, requests: Requests, active: IntGauge, most: usize, most_per_client: usize) -> Self {
-        let bound = if most_per_client == 0 { usize::MAX } else { most_per_client };
         Self(Arc::new(Pool {
             node: node.clone(),
             requests,
             active,
-            pool: FairPool::new(most, CLIENT_MINIMUM, bound),
-            most_per_client,
+            pool: FairPool::new(most, CLIENT_MINIMUM, bound(most_per_client)),
             sending: Mutex::default(),
             next: AtomicU64::default(),
             searched: Mutex::default(),
         }))
+    }
+
+    /// Changes the limits, with the same meaning as for [`new`](Self::new). Running requests keep their permits.
+    pub fn resize(&self, most: usize, most_per_client: usize) {
+        self.0.pool.resize(most, bound(most_per_client));
     }
 
     /// Takes a permit for one more request of a client. If permits are short, stalled responses are aborted to free
@@ -146,7 +148,7 @@ impl RequestPermits {
             Shortage::Client => format!(
                 "{most} {words} of this client are in progress, the limit for one client \
                  ({client_key} = {most}): try again when some have ended",
-                most = self.0.most_per_client
+                most = self.0.pool.most_per_client()
             ),
         };
         Error::new(ErrorKind::RateLimited, text)
@@ -184,6 +186,11 @@ impl RequestPermits {
         }
         !stalled.is_empty()
     }
+}
+
+/// Returns the maximum number of permits of a client; 0 stands for no limit.
+fn bound(most_per_client: usize) -> usize {
+    if most_per_client == 0 { usize::MAX } else { most_per_client }
 }
 
 /// Permit of a request, held until this value is dropped.

@@ -88,6 +88,11 @@ impl WebSockets {
         Ok(Self(Arc::new(Shared { config, node, lifecycle, permits, sent, received })))
     }
 
+    /// Changes the limits on connections. Open ones stay.
+    pub fn resize(&self, max_connections: usize, max_connections_per_client: usize) {
+        self.0.permits.resize(max_connections, max_connections_per_client);
+    }
+
     /// Returns the counter of messages sent for a topic, which must come from a bounded set.
     #[must_use]
     pub fn sent(&self, topic: &str) -> IntCounter {

@@ -20,8 +20,10 @@ mod rule;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod watched;
 
 pub(crate) use guard::Guarded;
 pub use inspect::{DenylistReport, check_denylists, inspect_denylist};
 pub(crate) use metrics::DenylistMetrics;
 pub(crate) use rules::{Denylists, Kind};
+pub use watched::NewDenylists;

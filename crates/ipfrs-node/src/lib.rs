@@ -53,7 +53,7 @@ pub use dag::{
     DagExport, DagImport, DagImportOptions, DagLink, DagPath, DagSize, DagStats, DifferenceKind, ImportedDags,
     LinkChange, LinkDifference, LinkWalkOptions, PatchOptions, PutNode, block_links,
 };
-pub use denylist::{DenylistReport, check_denylists, inspect_denylist};
+pub use denylist::{DenylistReport, NewDenylists, check_denylists, inspect_denylist};
 pub use events::{Delivered, EncodedEvents, Event, EventBatch, EventData, EventWatch, GcPhase, Topic};
 pub use gc::{GcEvent, GcOptions, GcReport, Removal, Repair, Repaired, Verified, Verifying};
 pub use import::{AddOptions, AddPathOptions, AddSession, Added};

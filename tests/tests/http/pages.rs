@@ -5,7 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use ipfrs_core::hash;
 use reqwest::{Method, Response};
 
-use crate::harness::{TestGateway, hash_of, header};
+use crate::harness::{TestGateway, client, hash_of, header};
 use crate::multipart::Form;
 
 const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
@@ -69,6 +69,74 @@ async fn error_is_html_for_browsers_and_text_otherwise() {
         assert!(page.contains(reason) && !page.contains("<i>") && !page.contains("<b>"), "{page}");
         let shown = up.as_ref().is_none_or(|up| page.contains(&format!("href=\"{up}\"")));
         assert!(shown && page.contains("Up to the parent") == up.is_some(), "{page}");
+    }
+}
+
+/// Checks the headers that every page of the daemon has. Returns whether the response is a page.
+fn check_headers(response: &Response, referrer: &str) -> bool {
+    if !header(response, "content-type").starts_with("text/html") {
+        return false;
+    }
+    let url = response.url();
+    assert_eq!(header(response, "x-content-type-options"), "nosniff", "{url}");
+    assert_eq!(header(response, "referrer-policy"), referrer, "{url}");
+    let policy = header(response, "content-security-policy");
+    for directive in ["default-src 'none'", "base-uri 'none'", "frame-ancestors "] {
+        assert!(policy.contains(directive), "{url}: {policy}");
+    }
+    true
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_has_the_security_headers() {
+    let gateway = TestGateway::start_with(|config| {
+        (config.api.enabled, config.api.port) = (true, Some(0));
+        config.dns.enabled = false;
+        let subdomains = ipfrs_http::HostConfig { subdomains: true, ..Default::default() };
+        config.gateway.hosts.insert("example.com".into(), subdomains);
+    })
+    .await;
+    let root = gateway.add_tree("cid-version=1", &[("d/a/x", "x"), ("d/b.txt", "y")]).await;
+    let node = gateway.put_block("cid-codec=dag-cbor", &b"\xa1\x61a\x01"[..]).await;
+    for (host, path) in [
+        ("127.0.0.1", "/".to_owned()),
+        ("127.0.0.1", "/nowhere".to_owned()),
+        ("127.0.0.1", "/?open=nothing".to_owned()),
+        ("127.0.0.1", format!("/ipfs/{root}/")),
+        ("127.0.0.1", format!("/ipfs/{root}/missing")),
+        ("127.0.0.1", format!("/ipfs/{node}/")),
+        ("127.0.0.1", "/ipfs/not-a-cid".to_owned()),
+        ("127.0.0.1", "/ipns/not-a-name".to_owned()),
+        ("example.com", "/ipfs/not-a-cid".to_owned()),
+        (&*format!("{root}.ipfs.example.com"), "/".to_owned()),
+        (&*format!("{root}.ipfs.example.com"), "/a/missing".to_owned()),
+    ] {
+        for method in [Method::GET, Method::HEAD] {
+            let request = gateway.request(method, &path).header("host", host).header("accept", BROWSER);
+            let response = request.send().await.unwrap();
+            assert!(check_headers(&response, "same-origin"), "{host} {path}: {response:?}");
+        }
+    }
+    let api = format!("http://{}", gateway.gateway.api_addresses()[0]);
+    let client = client().build().unwrap();
+    for path in ["/ui/", "/ui/graphql", "/docs/"] {
+        let response = client.get(format!("{api}{path}")).header("accept", BROWSER).send().await.unwrap();
+        assert!(check_headers(&response, "no-referrer"), "{path}: {response:?}");
+        assert_eq!(header(&response, "x-frame-options"), "DENY", "{path}");
+    }
+    // Whatever else is HTML, on both listeners: redirects, and errors of every route.
+    let description: serde_json::Value = gateway.get("/openapi.json").await.json().await.unwrap();
+    let described = description["paths"].as_object().unwrap();
+    let readable = described.iter().filter(|(_, operations)| operations["get"].is_object());
+    let filled = readable.map(|(path, _)| path.replace(['{', '}'], ""));
+    let paths: Vec<String> = filled.chain([format!("/ipfs/{root}"), "/webui".to_owned()]).collect();
+    assert!(paths.len() > 10, "{paths:?}");
+    for path in paths {
+        for base in [gateway.url(""), api.clone()] {
+            let response = client.get(format!("{base}{path}")).header("accept", BROWSER).send().await.unwrap();
+            let is_for_operators = ["/ui", "/docs"].iter().any(|page| path.starts_with(page));
+            check_headers(&response, if is_for_operators { "no-referrer" } else { "same-origin" });
+        }
     }
 }
 

@@ -80,8 +80,7 @@ fn changed(file: &ConfigFile, key: &str, has_changed: bool, out: &mut Output) ->
     if !has_changed {
         return out.line(&format!("{} has this already", file.path().display()));
     }
-    let is_reloaded = key == "log.level" || key.starts_with("rate_limit.");
-    let how = if is_reloaded { "send SIGHUP to a running gateway" } else { "restart a running gateway" };
+    let how = if Config::is_reloaded(key) { "send SIGHUP to a running gateway" } else { "restart a running gateway" };
     out.line(&format!("changed {}: {how} to apply it", file.path().display()))
 }
 

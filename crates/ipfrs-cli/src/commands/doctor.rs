@@ -1,11 +1,15 @@
 //! `doctor`: checks what a daemon needs, and prints what mends each finding.
 
 mod access;
+mod certificates;
 mod checks;
+mod listeners;
+mod remedy;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
 
+use self::remedy::Remedies;
 use crate::args::Globals;
 use crate::output::Output;
 use crate::runtime;
@@ -38,7 +42,7 @@ struct Finding {
     check: &'static str,
     status: Status,
     message: String,
-    /// Command or setting that mends it.
+    /// Command that mends it, or the first one to run; a text if none can.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }
@@ -59,28 +63,30 @@ impl Finding {
 
 pub(super) fn run(globals: &Globals, out: &mut Output) -> Result<()> {
     let repo = session::repo(globals)?;
-    let (finding, config) = checks::configuration(globals, &repo);
+    let remedies = Remedies::new(globals);
+    let (finding, config) = checks::configuration(globals, &repo, &remedies);
     let mut findings = vec![finding];
     let session = Session::with(globals, config.clone())?;
     let (daemon, content) = runtime::run(&config.server, async {
-        let daemon = checks::daemon(&session).await?;
+        let daemon = checks::daemon(&session, &remedies).await?;
         // Without a valid configuration, the place of the store is not known.
         let is_known = daemon.is_none() && findings.iter().all(|finding| finding.status != Status::Error);
-        let content = if is_known { checks::content(&session).await } else { None };
+        let content = if is_known { checks::content(&session, &remedies).await } else { None };
         anyhow::Ok((daemon, content))
     })?;
     let is_running = daemon.is_some();
     findings.extend(daemon);
     findings.extend(content);
-    findings.push(access::permissions(&repo, config.store.read_only));
+    findings.push(access::permissions(&repo, config.store.read_only, &remedies));
     findings.push(checks::private_keys(globals, &repo, &config));
-    findings.push(checks::disk(&repo, &config));
+    findings.push(checks::disk(&repo, &config, &remedies));
     findings.push(checks::clock(&repo, &config));
-    findings.push(checks::open_files(&config));
-    findings.push(checks::memory(&config));
-    findings.push(checks::reachability(&config));
+    findings.push(checks::open_files(&config, &remedies));
+    findings.push(checks::memory(&config, &remedies));
+    findings.push(listeners::reachability(&config, &remedies));
+    findings.extend(certificates::check(&repo, &config));
     if !is_running {
-        findings.extend(checks::ports(&config));
+        findings.extend(listeners::check(&config, &remedies));
     }
     for finding in &findings {
         print(finding, out)?;

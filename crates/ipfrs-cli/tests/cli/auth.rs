@@ -224,6 +224,7 @@ fn refused_calls_are_audited() {
 #[test]
 fn calls_that_a_limit_refuses_are_audited_once() {
     let place = Place::new();
+    let reader = place.ok(&["auth", "key", "create", "-s", "read"]).trim().to_owned();
     let writer = place.ok(&["auth", "key", "create", "-s", "write"]).trim().to_owned();
     let limits = "[rate_limit]\nenabled = true\nrequests_per_second = 1\nburst_requests = 1\ncaller_factor = 1\n";
     place.write("auth.toml", &[SETTINGS, limits.as_bytes()].concat());
@@ -235,18 +236,28 @@ fn calls_that_a_limit_refuses_are_audited_once() {
     }
     assert!(lines.iter().all(|line| line.contains(&principal(&writer))), "{lines:?}");
     let count = |outcome: &str| lines.iter().filter(|line| line.contains(outcome)).count();
-    assert!(count("rate_limited") > 0 && count("rate_limited") + count("permitted") == 10, "{lines:?}");
+    assert!((1..10).contains(&count("rate_limited")) && count("aborted") == 0, "{lines:?}");
     drop(daemon);
     // The only permit is in use, and permits are taken before callers are known.
     place.write("auth.toml", &[SETTINGS, b"[grpc]\nmax_concurrent_calls = 1\n"].concat());
     let mut daemon = place.start(&["--config", "auth.toml"]);
     let address = grpc_address(&place);
-    let _open = call(&address, "StreamBlocks", &writer, false);
-    let line = daemon.wait_for_log("\"audit\"");
-    assert!(line.contains("permitted") && line.contains(&principal(&writer)), "{line}");
+    let open = call(&address, "StreamBlocks", &writer, false);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let metrics = || {
+        let request = client.get(format!("{}/metrics", remote(&daemon))).bearer_auth(&reader);
+        runtime.block_on(async { request.send().await.unwrap().text().await.unwrap() })
+    };
+    while !metrics().contains("ipfrs_grpc_requests_active 1\n") {}
     let _refused = call(&address, "PutBlock", &writer, true);
     let line = daemon.wait_for_log("\"audit\"");
     assert!(line.contains("rate_limited") && line.contains("\"anonymous\""), "{line}");
+    // A stream has its line when it ends.
+    drop(open);
+    let line = daemon.wait_for_log("\"audit\"");
+    assert!(line.contains("StreamBlocks") && line.contains("aborted"), "{line}");
+    assert!(line.contains(&principal(&writer)), "{line}");
 }
 
 #[test]

@@ -268,7 +268,8 @@ fn hangup_reloads_levels_and_limits_and_nothing_that_is_wrong() {
         (answers.matches("HTTP/1.1 404").count(), answers.matches("HTTP/1.1 429").count())
     };
     assert_eq!(statuses(&daemon), (41, 0));
-    write("info", "enabled = true\nrequests_per_second = 1\nburst_requests = 5", "[server]\nmax_connections = 7\n");
+    let server = "[server]\nheader_timeout_seconds = 7\nmax_connections = 77\n";
+    write("info", "enabled = true\nrequests_per_second = 1\nburst_requests = 5", server);
     daemon.signal(Signal::HUP);
     let line = daemon.wait_for_log("need a restart");
     assert!(line.contains("\"server\""), "{line}");
@@ -276,7 +277,8 @@ fn hangup_reloads_levels_and_limits_and_nothing_that_is_wrong() {
     let mut shown = String::new();
     daemon.send("GET /v1/config HTTP/1.0\r\nHost: localhost\r\n\r\n").read_to_string(&mut shown).unwrap();
     assert!(shown.contains("\"burst_requests\":5"), "{shown}");
-    assert!(!shown.contains("\"max_connections\":7"), "needs a restart: {shown}");
+    assert!(shown.contains("\"max_connections\":77"), "{shown}");
+    assert!(!shown.contains("\"header_timeout_seconds\":7"), "needs a restart: {shown}");
     let (served, refused) = statuses(&daemon);
     assert!(served >= 4 && refused > 0, "{served} {refused}");
     // Limits that are the same leave clients what they have used.
@@ -296,6 +298,67 @@ fn hangup_reloads_levels_and_limits_and_nothing_that_is_wrong() {
     assert_eq!(statuses(&daemon), (41, 0));
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.wait().0, Some(0));
+}
+
+#[test]
+fn hangup_applies_level_denylists_keys_and_limits() {
+    let place = Place::new();
+    place.write("file", b"content");
+    let cid = place.ok(&["add", "-Q", "file"]).trim().to_owned();
+    let [admin, reader] =
+        ["admin", "read"].map(|scope| place.ok(&["auth", "key", "create", "-s", scope]).trim().to_owned());
+    place.write("repo/none.deny", b"name: none\n---\n");
+    place.write("repo/all.deny", format!("name: all\n---\n/ipfs/{cid}\n").as_bytes());
+    let write = |level: &str, lists: &str, requests: u32| {
+        let text = format!(
+            "[log]\nlevel = \"{level}\"\n[auth]\nenabled = true\n[gateway]\ndenylists = [{lists}]\n\
+             max_concurrent_requests = {requests}\n"
+        );
+        place.write("repo/config.toml", text.as_bytes());
+    };
+    write("info", "\"none.deny\"", 100);
+    let mut daemon = place.start(&[]);
+    let response = |daemon: &Daemon, method: &str, path: &str, token: &str| {
+        let head = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n");
+        let mut response = String::new();
+        daemon.send(&head).read_to_string(&mut response).unwrap();
+        response
+    };
+    let status = |daemon: &Daemon, path: &str, token: &str| response(daemon, "GET", path, token)[9..12].to_owned();
+    let file = format!("/ipfs/{cid}");
+    assert_eq!([status(&daemon, &file, &reader), status(&daemon, "/metrics", &reader)], ["200", "200"]);
+    // The operator adds a list, revokes a key in the file and changes settings.
+    write("debug", "\"none.deny\", \"all.deny\"", 1);
+    let keys = place.repo().join("auth/keys.json");
+    let mut stored: serde_json::Value = serde_json::from_slice(&fs::read(&keys).unwrap()).unwrap();
+    let revoked = reader.split('_').nth(1).unwrap();
+    stored["keys"].as_array_mut().unwrap().retain(|key| key["id"] != revoked);
+    fs::write(&keys, stored.to_string()).unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.wait_for_log("reloaded the configuration");
+    assert_eq!(status(&daemon, &file, &admin), "410");
+    assert_eq!([status(&daemon, "/metrics", &reader), status(&daemon, "/metrics", &admin)], ["401", "200"]);
+    let level = response(&daemon, "POST", "/api/v0/log/level", &admin);
+    assert!(level.contains("\"debug\""), "{level}");
+    // A request that does not end has the only permit.
+    let begun = format!(
+        "POST /api/v0/add HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {admin}\r\n\
+         Content-Type: application/octet-stream\r\nContent-Length: 1000\r\n\r\nx"
+    );
+    let _begun = daemon.send(&begun);
+    let listed = |daemon: &Daemon| response(daemon, "POST", "/api/v0/pin/ls", &admin);
+    while !listed(&daemon).contains("gateway.max_concurrent_requests") {}
+    // A list that is missing changes nothing.
+    write("info", "\"missing.deny\"", 100);
+    daemon.signal(Signal::HUP);
+    let line = daemon.wait_for_log("was not reloaded");
+    assert!(line.contains("missing.deny"), "{line}");
+    assert!(listed(&daemon).contains("gateway.max_concurrent_requests"));
+    write("info", "", 100);
+    daemon.signal(Signal::HUP);
+    daemon.wait_for_log("reloaded the configuration");
+    assert_eq!(status(&daemon, &file, &admin), "200");
+    assert!(listed(&daemon).starts_with("HTTP/1.0 200") || listed(&daemon).starts_with("HTTP/1.1 200"));
 }
 
 #[test]

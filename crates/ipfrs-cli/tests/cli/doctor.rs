@@ -99,16 +99,102 @@ fn doctor_names_each_problem_with_its_remedy() {
         ("private keys", "warning", "keystore", "chmod -R go-rwx"),
         ("clock", "warning", "behind the newest pack", "set-ntp"),
         ("port", "error", "another process uses 127.0.0.1:", "ss -ltnp"),
-        ("peer port", "error", "/ip4/127.0.0.1/tcp/", "retrieval.bitswap.listen"),
-        ("access", "error", "0.0.0.0", "proxy"),
-        ("memory", "warning", "4.00 TiB", "cache.max_bytes"),
-        ("disk", "warning", "store.max_bytes", "store.max_bytes"),
+        ("peer port", "error", "retrieval.bitswap.listen", "ss -lntup"),
+        ("access", "error", "0.0.0.0", "config set auth.enabled true"),
+        ("memory", "warning", "4.00 TiB", "config set cache.max_bytes "),
+        ("disk", "warning", "store.max_bytes", "config set store.max_bytes "),
     ] {
         let finding = finding(&found, check);
         assert_eq!(finding["status"], status, "{finding}");
         assert!(finding["message"].as_str().unwrap().contains(message), "{finding}");
         assert!(finding["fix"].as_str().unwrap().contains(fix), "{finding}");
     }
+    // Each remedy is a command that can be run as it is printed.
+    for fix in found.iter().filter_map(|finding| finding["fix"].as_str()) {
+        let program = fix.trim_start_matches("sudo ").split(' ').next().unwrap();
+        assert!(["chmod", "ipfrs-cli", "ss", "timedatectl"].contains(&program), "{fix}");
+        let own = fix.strip_prefix("ipfrs-cli").unwrap_or_default();
+        assert!(own.is_empty() || own.starts_with(&format!(" --repo {}", place.repo().display())), "{fix}");
+    }
+}
+
+#[test]
+fn doctor_prints_commands_that_mend_what_it_finds() {
+    let place = Place::new();
+    place.write("file", b"content");
+    place.ok(&["add", "file"]);
+    place.write("repo/config.toml", b"[cache]\nmax_bytes = 1099511627776\n[grpc]\nhost = \"0.0.0.0\"\n");
+    let (_, found) = findings(doctor(&place));
+    for (check, status) in [("memory", "warning"), ("access", "error")] {
+        let finding = finding(&found, check);
+        assert_eq!(finding["status"], status, "{finding}");
+        let fix = finding["fix"].as_str().unwrap().strip_prefix("ipfrs-cli ").unwrap();
+        place.ok(&fix.split(' ').collect::<Vec<_>>());
+    }
+    let (_, found) = findings(doctor(&place));
+    assert_eq!(finding(&found, "memory")["status"], "ok", "{found:?}");
+    let access = finding(&found, "access");
+    assert!(access["message"].as_str().unwrap().contains("without TLS"), "{access}");
+    assert!(access["fix"].as_str().unwrap().ends_with("config set grpc.host 127.0.0.1"), "{access}");
+}
+
+/// Writes a certificate, whose last day is in `year`, and its key. Returns the setting that names them.
+fn certificate(place: &Place, name: &str, year: i32) -> String {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut parameters = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    parameters.not_after = rcgen::date_time_ymd(year, 1, 1);
+    let signed = parameters.self_signed(&key).unwrap();
+    let certificate = place.write(&format!("{name}.pem"), signed.pem().as_bytes());
+    let private = place.write(&format!("{name}-key.pem"), key.serialize_pem().as_bytes());
+    fs::set_permissions(&private, Permissions::from_mode(0o600)).unwrap();
+    format!("{{ certificate = {certificate:?}, key = {private:?} }}")
+}
+
+#[test]
+fn doctor_checks_tls_and_the_listeners_that_it_needs() {
+    let place = Place::new();
+    let occupied = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = occupied.local_addr().unwrap().port();
+    let socket = place.path("missing/api.sock");
+    let settings = |certificates: &str| {
+        format!(
+            "[server]\nhost = \"127.0.0.1\"\n[grpc]\nhost = \"0.0.0.0\"\n[auth]\nenabled = true\n\
+             [api]\nunix_socket = {socket:?}\n[tls]\nenabled = true\nredirect_port = {port}\n\
+             certificates = [{certificates}]\n"
+        )
+    };
+    let (good, old) = (certificate(&place, "good", 4000), certificate(&place, "old", 2020));
+    place.write("repo/config.toml", settings(&format!("{good}, {old}")).as_bytes());
+    let (code, found) = findings(doctor(&place));
+    assert_eq!(code, Some(1), "{found:?}");
+    assert_eq!(finding(&found, "configuration")["status"], "ok", "{found:?}");
+    for (check, status, message, fix) in [
+        ("access", "ok", "with TLS and authentication", ""),
+        ("redirect port", "error", "another process uses", "ss -ltnp"),
+        ("Unix socket", "error", "is no directory", "mkdir -p -m 700 "),
+    ] {
+        let finding = finding(&found, check);
+        assert_eq!(finding["status"], status, "{finding}");
+        assert!(finding["message"].as_str().unwrap().contains(message), "{finding}");
+        assert!(finding["fix"].as_str().unwrap_or_default().starts_with(fix), "{finding}");
+    }
+    let of_certificates = |found: &[Value]| -> Vec<(String, String)> {
+        let found = found.iter().filter(|finding| finding["check"] == "certificate");
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        found.map(|finding| (text(&finding["status"]), text(&finding["message"]))).collect()
+    };
+    let certificates = of_certificates(&found);
+    let [(valid, until), (expired, since)] = &certificates[..] else { panic!("{certificates:?}") };
+    assert!(valid == "ok" && until.contains("good.pem is valid until 4000-01-01"), "{until}");
+    assert!(expired == "error" && since.contains("old.pem expired at 2020-01-01"), "{since}");
+    // A key that others can read, and one that does not belong to its certificate.
+    fs::set_permissions(place.path("good-key.pem"), Permissions::from_mode(0o644)).unwrap();
+    fs::copy(place.path("good-key.pem"), place.path("old-key.pem")).unwrap();
+    let (_, found) = findings(doctor(&place));
+    assert_eq!(finding(&found, "configuration")["status"], "error", "{found:?}");
+    let certificates = of_certificates(&found);
+    assert!(certificates.iter().any(|(status, text)| status == "warning" && text.contains("good-key.pem")));
+    assert!(certificates.iter().any(|(status, text)| status == "error" && text.contains("cannot be used")));
 }
 
 #[test]

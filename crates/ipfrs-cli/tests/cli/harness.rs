@@ -231,6 +231,14 @@ impl Drop for Daemon {
     }
 }
 
+/// Reports a test that this machine cannot run. Fails if `IPFRS_REQUIRE_ALL_TESTS` is set, for machines that can run all.
+#[cfg(target_os = "linux")]
+pub(crate) fn skipped(why: &str) {
+    // Not `eprintln!`, whose output the test harness shows for failed tests only.
+    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why} (IPFRS_REQUIRE_ALL_TESTS makes this a failure)");
+    assert!(std::env::var_os("IPFRS_REQUIRE_ALL_TESTS").is_none(), "{why}");
+}
+
 /// Returns pseudorandom bytes (xorshift64*), so that no two chunks are equal.
 pub(crate) fn noise(size: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ size as u64;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod archives;
+mod audit;
 mod auth;
 mod backup;
 mod bench;

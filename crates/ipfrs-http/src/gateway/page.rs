@@ -1,7 +1,7 @@
 //! Common parts of the pages that the daemon renders: style, script, content security policy, and the display of
 //! names and links.
 
-use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use ipfrs_core::{Base, Error, hash};
 use ipfrs_node::LinkName;
@@ -10,6 +10,7 @@ use super::escape::{encode, encode_non_ascii, visible};
 use super::request::GatewayRequest;
 use super::site::Links;
 use crate::body::header_text;
+use crate::page_headers::{Referrer, protect};
 
 /// Style sheet of every page.
 pub(super) const STYLE: &str = include_str!("../../templates/page.css");
@@ -61,18 +62,19 @@ impl Pages {
     /// Sets the headers of a page: its type, and a policy that allows only its own style, script and icons to load.
     /// Pages of the same origin may frame it: replayers of web archives do so before their service worker runs.
     pub(super) fn head(&self, headers: &mut HeaderMap) {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-        headers.insert(CONTENT_SECURITY_POLICY, self.policy.clone());
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+        with_policy(headers, &self.policy);
     }
 
     /// Same as [`Self::head`], for a page with a form that opens content. On a gateway with subdomains, the form
     /// redirects to another origin, and browsers also apply `form-action` to redirects.
     pub(super) fn head_with_form(&self, headers: &mut HeaderMap) {
-        self.head(headers);
-        headers.insert(CONTENT_SECURITY_POLICY, self.policy_with_form.clone());
+        with_policy(headers, &self.policy_with_form);
     }
+}
+
+fn with_policy(headers: &mut HeaderMap, policy: &HeaderValue) {
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    protect(headers, policy.clone(), Referrer::SameOrigin);
 }
 
 /// Segment of the path in a page's heading, with its link.

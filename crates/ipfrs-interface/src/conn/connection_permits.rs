@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use ipfrs_middleware::{Client, FairPool, Share, Shortage};
+use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -37,22 +38,33 @@ pub(super) struct ConnectionPermits {
     api: Arc<Semaphore>,
     /// Parts of the shared permits that clients use.
     shares: FairPool<Client>,
+    size: Arc<Mutex<Size>>,
+}
+
+/// Number of permits, with what it depends on.
+#[derive(Debug)]
+struct Size {
+    /// Number of shared permits.
+    shared: usize,
+    /// Number of permits of the API listener alone.
+    api: usize,
+    /// Files that were open before there were connections.
+    open_files: u64,
 }
 
 impl ConnectionPermits {
     /// Creates permits for `max_connections`, or for as many as the limit on open files admits. `has_api` says whether
     /// there is an API listener.
     pub(super) fn new(max_connections: usize, has_api: bool) -> Self {
-        let most = match getrlimit(Resource::Nofile).current {
-            Some(limit) => within(limit, open_files(), max_connections),
-            None => max_connections,
-        };
+        let open_files = open_files();
+        let most = admitted(max_connections, open_files);
         let api = if has_api { API_CONNECTIONS.min(most / 8) } else { 0 };
         let shared = most - api;
         Self {
             shared: Arc::new(Semaphore::new(shared)),
             api: Arc::new(Semaphore::new(api)),
             shares: FairPool::new(shared, CLIENT_MINIMUM, usize::MAX),
+            size: Arc::new(Mutex::new(Size { shared, api, open_files })),
         }
     }
 
@@ -67,6 +79,26 @@ impl ConnectionPermits {
         }
     }
 
+    /// Changes the number of permits. The API listener keeps those of its own. If there are fewer than before, new
+    /// connections wait until enough have ended.
+    pub(super) fn resize(&self, max_connections: usize) {
+        let mut size = self.size.lock();
+        let most = admitted(max_connections, size.open_files).saturating_sub(size.api).max(1);
+        self.shares.resize(most, usize::MAX);
+        let before = std::mem::replace(&mut size.shared, most);
+        if most >= before {
+            self.shared.add_permits(most - before);
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        tokio::spawn(async move {
+            for _ in most..before {
+                let Ok(permit) = shared.acquire().await else { return };
+                permit.forget();
+            }
+        });
+    }
+
     /// Waits for a permit. With `is_api`, it may be one of the API listener. Returns `None` if the daemon ends.
     pub(super) async fn take(&self, is_api: bool) -> Option<OwnedSemaphorePermit> {
         let shared = Arc::clone(&self.shared).acquire_owned();
@@ -78,6 +110,14 @@ impl ConnectionPermits {
             permit = shared => permit.ok(),
             permit = Arc::clone(&self.api).acquire_owned() => permit.ok(),
         }
+    }
+}
+
+/// Returns the number of connections for `max_connections` that the limit on open files admits.
+fn admitted(max_connections: usize, open_files: u64) -> usize {
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) => within(limit, open_files, max_connections),
+        None => max_connections,
     }
 }
 
@@ -142,6 +182,22 @@ mod tests {
         let single = ConnectionPermits::new(1, false);
         let units = [1, 1, 2].map(|number| single.share(client(number)).map(|share| (share.units(), share)));
         assert_eq!(units.map(|share| share.unwrap().0), [1, 0, 0]);
+    }
+
+    #[tokio::test]
+    async fn fewer_permits_are_there_once_connections_have_ended() {
+        let permits = ConnectionPermits::new(16, false);
+        let mut taken = Vec::new();
+        while permits.shared.available_permits() > 0 {
+            taken.push(permits.take(false).await.unwrap());
+        }
+        permits.resize(4);
+        taken.truncate(2);
+        while permits.shared.available_permits() != 2 {
+            tokio::task::yield_now().await;
+        }
+        permits.resize(10);
+        assert_eq!(permits.shared.available_permits(), 8, "two of ten are in use");
     }
 
     #[tokio::test]

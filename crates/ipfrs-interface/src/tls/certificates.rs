@@ -101,7 +101,8 @@ impl Certificates {
 }
 
 impl Certificate {
-    fn read(files: &CertificateFiles, provider: &CryptoProvider) -> Result<Self> {
+    /// Reads a certificate and its key. Blocks.
+    pub(super) fn read(files: &CertificateFiles, provider: &CryptoProvider) -> Result<Self> {
         let chain = read_chain(&files.certificate)?;
         let path = files.key.display();
         let pem = read(&files.key)?;

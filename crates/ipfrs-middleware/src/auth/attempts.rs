@@ -21,14 +21,24 @@ pub(super) struct Attempts {
     hasher: RandomState,
     start: Instant,
     /// Time in which one failure is forgotten, in milliseconds.
-    interval: u64,
+    interval: AtomicU64,
+}
+
+/// Returns the time in which one failure is forgotten, in milliseconds.
+fn interval(max_failures_per_minute: u32) -> u64 {
+    WINDOW.as_millis() as u64 / u64::from(max_failures_per_minute.max(1))
 }
 
 impl Attempts {
     pub(super) fn new(max_failures_per_minute: u32) -> Self {
-        let interval = WINDOW.as_millis() as u64 / u64::from(max_failures_per_minute.max(1));
+        let interval = AtomicU64::new(interval(max_failures_per_minute));
         let cells = (0..CELLS).map(|_| AtomicU64::new(0)).collect();
         Self { cells, hasher: RandomState::new(), start: Instant::now(), interval }
+    }
+
+    /// Changes the limit. Failures until now count as long as before.
+    pub(super) fn set(&self, max_failures_per_minute: u32) {
+        self.interval.store(interval(max_failures_per_minute), Ordering::Relaxed);
     }
 
     /// Returns the time to wait if the client has failed too often.
@@ -43,14 +53,15 @@ impl Attempts {
 
     fn check_at(&self, client: Client, now: Duration) -> Result<(), Duration> {
         let forgotten = self.cell(client).load(Ordering::Relaxed);
-        let latest = now.as_millis() as u64 + WINDOW.as_millis() as u64 - self.interval;
+        let latest = now.as_millis() as u64 + WINDOW.as_millis() as u64 - self.interval.load(Ordering::Relaxed);
         if forgotten <= latest { Ok(()) } else { Err(Duration::from_millis(forgotten - latest)) }
     }
 
     fn fail_at(&self, client: Client, now: Duration) {
         let now = now.as_millis() as u64;
         let most = now + WINDOW.as_millis() as u64;
-        let later = |forgotten: u64| Some((forgotten.max(now) + self.interval).min(most));
+        let interval = self.interval.load(Ordering::Relaxed);
+        let later = |forgotten: u64| Some((forgotten.max(now) + interval).min(most));
         let _ = self.cell(client).fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 

@@ -91,7 +91,7 @@ struct KeyFile {
     keys: Vec<StoredKey>,
 }
 
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredKey {
     id: String,
@@ -111,7 +111,7 @@ struct StoredKey {
 pub(super) struct Keys {
     node: Node,
     /// Changes happen one after another.
-    changing: tokio::sync::Mutex<()>,
+    changing: Arc<tokio::sync::Mutex<()>>,
     loaded: RwLock<Option<Loaded>>,
 }
 
@@ -119,6 +119,12 @@ impl std::fmt::Debug for Keys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Keys").finish_non_exhaustive()
     }
+}
+
+/// Keys that were read again. Nothing changes them until they are used or dropped.
+pub(super) struct ReadAgain {
+    loaded: Loaded,
+    _changing: tokio::sync::OwnedMutexGuard<()>,
 }
 
 #[derive(Clone)]
@@ -194,7 +200,7 @@ pub fn check_api_keys(repo: &Path) -> Result<()> {
 
 impl Keys {
     pub(super) fn new(node: &Node) -> Self {
-        Self { node: node.clone(), changing: tokio::sync::Mutex::default(), loaded: RwLock::default() }
+        Self { node: node.clone(), changing: Arc::default(), loaded: RwLock::default() }
     }
 
     fn path(&self) -> PathBuf {
@@ -218,6 +224,51 @@ impl Keys {
     async fn read(&self) -> Result<Option<Loaded>> {
         let path = self.path();
         off_workers(move || read_file(&path)).await
+    }
+
+    /// Reads the file again, which an operator may have edited or restored.
+    ///
+    /// # Errors
+    /// The file cannot be used, or is missing although there are keys.
+    pub(super) async fn read_again(&self) -> Result<ReadAgain> {
+        let changing = Arc::clone(&self.changing).lock_owned().await;
+        self.load().await?;
+        let known = self.loaded.read().clone();
+        let loaded = match (self.read().await?, known) {
+            (Some(loaded), _) => loaded,
+            (None, Some(known)) if known.keys.is_empty() => known,
+            (None, _) => {
+                let path = self.path();
+                let remedy = "restore it, or restart the daemon, which then has no keys";
+                return Err(Error::new(ErrorKind::Conflict, format!("{} is missing: {remedy}", path.display())));
+            }
+        };
+        Ok(ReadAgain { loaded, _changing: changing })
+    }
+
+    /// Uses keys that were read again, and revokes the earlier ones that are no longer there, or have other rights.
+    /// Returns the IDs of these.
+    pub(super) fn take_over(&self, ReadAgain { loaded: mut new, _changing }: ReadAgain) -> Vec<String> {
+        let mut loaded = self.loaded.write();
+        let mut ended = Vec::new();
+        for (id, old) in loaded.iter().flat_map(|loaded| &loaded.by_id) {
+            let is_same = |new: &Loaded, known: &Known| {
+                let before =
+                    loaded.as_ref().filter(|before| before.hash_key_text.as_str() == new.hash_key_text.as_str());
+                before.is_some_and(|before| before.keys.get(&old.number) == new.keys.get(&known.number))
+            };
+            let is_kept = new.by_id.get(id).is_some_and(|known| is_same(&new, known));
+            match new.by_id.get_mut(id).filter(|_| is_kept) {
+                // Connections wait for the end of this principal.
+                Some(known) => known.principal = Arc::clone(&old.principal),
+                None => {
+                    old.principal.revoked.cancel();
+                    ended.push(id.clone());
+                }
+            }
+        }
+        *loaded = Some(new);
+        ended
     }
 
     /// Returns the principal with this token. A comparison takes the same time wherever the token is wrong.

@@ -1,12 +1,45 @@
 //! Checks of requests against the denylists.
 
+use std::path::PathBuf;
+
 use ipfrs_core::{Cid, Result};
 
+use super::NewDenylists;
 use super::rule::Root;
 use super::rules::Kind;
 use crate::{ContentPath, LinkName, NameRoot, Node};
 
 impl Node {
+    /// Whether the node was opened with denylists, which can be [replaced](Self::replace_denylists) then. Otherwise, it
+    /// does not check what it reads.
+    #[must_use]
+    pub fn has_denylists(&self) -> bool {
+        self.inner.denylists.is_some()
+    }
+
+    /// Reads other denylists, files and directories as in [`NodeConfig::denylists`](crate::NodeConfig). Returns `None`
+    /// for a node that was opened without any.
+    ///
+    /// # Errors
+    /// One of them is missing, cannot be read, or is not a denylist.
+    pub async fn read_denylists(&self, sources: &[PathBuf]) -> Result<Option<NewDenylists>> {
+        match &self.inner.denylists {
+            Some(denylists) => denylists.read(self.repo(), sources).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Puts denylists in force in place of all others.
+    ///
+    /// # Errors
+    /// The blocking thread failed.
+    pub async fn replace_denylists(&self, new: NewDenylists) -> Result<()> {
+        match &self.inner.denylists {
+            Some(denylists) => denylists.replace(new).await,
+            None => Ok(()),
+        }
+    }
+
     /// Refuses a block that a denylist blocks.
     ///
     /// # Errors

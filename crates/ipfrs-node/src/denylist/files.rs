@@ -4,19 +4,20 @@
 //! would miss changes on network file systems and behind symlinks that are swapped, which is how containers mount
 //! lists.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::BufReader;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipfrs_core::{Error, ErrorKind, Result};
+use parking_lot::{Mutex, RwLock};
 use tokio::time::sleep;
 
 use super::list::List;
 use super::metrics::DenylistMetrics;
 use super::rules::{Denylists, Named, Shared};
+use super::watched::{NewDenylists, Signature, Watched};
 use crate::fingerprint::Fingerprints;
 
 /// Interval at which the files are examined.
@@ -31,29 +32,6 @@ const MAX_WARNINGS: usize = 10;
 
 const READ_AHEAD_BYTES: usize = 256 * 1024;
 
-/// Metadata that identifies one state of a file: device, inode, size, and the times of the last content and status
-/// changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Signature {
-    dev: u64,
-    ino: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Signature {
-    fn of(metadata: &Metadata) -> Self {
-        Self {
-            dev: metadata.dev(),
-            ino: metadata.ino(),
-            size: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
-        }
-    }
-}
-
 /// Reads one list. The returned signature is taken before the content is read.
 pub(super) fn read_list(path: &Path, fingerprints: &Fingerprints) -> Result<(List, Signature)> {
     let failed = |e| Error::io(format_args!("cannot read the denylist {}", path.display()), e);
@@ -66,20 +44,6 @@ pub(super) fn read_list(path: &Path, fingerprints: &Fingerprints) -> Result<(Lis
     let list = List::read(BufReader::with_capacity(READ_AHEAD_BYTES, file), fingerprints);
     let list = list.map_err(|e| Error::new(e.kind(), format!("the denylist {}: {e}", path.display())))?;
     Ok((list, Signature::of(&metadata)))
-}
-
-/// A file in its last observed state, and the list that was loaded from it.
-#[derive(Debug)]
-struct Watched {
-    /// Index of the source that contains the file.
-    source: usize,
-    path: PathBuf,
-    /// Signature at the last look; `None` if the file could not be examined.
-    seen: Option<Signature>,
-    /// The rules in force, from this state of the file or an earlier one; `None` if no list has been loaded yet.
-    list: Option<Arc<List>>,
-    /// Why the last attempt to load the file failed.
-    failure: Option<String>,
 }
 
 /// One file of a source, as found by a survey.
@@ -100,24 +64,53 @@ impl Denylists {
         if sources.is_empty() {
             return Ok(None);
         }
-        let sources = sources.iter().map(|source| repo.join(source)).collect();
-        let loading = tokio::task::spawn_blocking(move || {
-            let denylists = Self(Arc::new(Shared::new(sources, metrics)));
+        let denylists = Self(Arc::new(Shared::new(Vec::new(), metrics)));
+        denylists.replace(denylists.read(repo, sources).await?).await?;
+        let watching = denylists.watch();
+        *denylists.0.watching.lock() = Some(watching);
+        Ok(Some(denylists))
+    }
+
+    /// Reads the lists of `sources`, as for [`open`](Self::open).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(super) async fn read(&self, repo: &Path, sources: &[PathBuf]) -> Result<NewDenylists> {
+        let sources: Vec<_> = sources.iter().map(|source| repo.join(source)).collect();
+        let this = self.clone();
+        let reading = tokio::task::spawn_blocking(move || {
             let mut watched = Vec::new();
-            for (source, path) in denylists.0.sources.iter().enumerate() {
+            for (source, path) in sources.iter().enumerate() {
                 for path in files_of(path)? {
-                    let (list, signature) = denylists.load(&path, None)?;
+                    let (list, signature) = this.load(&path, None)?;
                     watched.push(Watched { source, path, seen: Some(signature), list: Some(list), failure: None });
                 }
             }
-            denylists.put_in_force(&watched);
-            Ok::<_, Error>((denylists, watched))
+            Ok::<_, Error>(NewDenylists { sources, watched })
         });
-        let (denylists, watched) =
-            loading.await.map_err(|e| Error::internal("loading the denylists failed").with_source(e))??;
-        let watching = denylists.watch(watched);
-        *denylists.0.watching.lock() = Some(watching);
-        Ok(Some(denylists))
+        reading.await.map_err(|e| Error::internal("loading the denylists failed").with_source(e))?
+    }
+
+    /// Puts lists in force in place of all others, and watches their files from now on.
+    ///
+    /// # Errors
+    /// The blocking thread failed.
+    pub(super) async fn replace(&self, new: NewDenylists) -> Result<()> {
+        let this = self.clone();
+        // Waits while the files are being examined.
+        let replacing = tokio::task::spawn_blocking(move || {
+            let NewDenylists { sources, watched: new } = new;
+            let mut watched = this.0.watched.lock();
+            let is_left_out = |old: &&Watched| !new.iter().any(|new| new.path == old.path);
+            for gone in watched.iter().filter(is_left_out) {
+                this.0.metrics.removed(&gone.path);
+                tracing::info!(denylist = %gone.path.display(), "denylist removed");
+            }
+            *this.0.sources.write() = sources;
+            *watched = new;
+            this.put_in_force(&watched);
+        });
+        replacing.await.map_err(|e| Error::internal("the denylists could not be replaced").with_source(e))
     }
 
     /// Stops watching the files.
@@ -154,7 +147,7 @@ impl Denylists {
     }
 
     /// Watches the files until the denylists are closed or dropped.
-    fn watch(&self, mut watched: Vec<Watched>) -> tokio::task::JoinHandle<()> {
+    fn watch(&self) -> tokio::task::JoinHandle<()> {
         let shared = Arc::downgrade(&self.0);
         tokio::spawn(async move {
             let (mut before, mut waited) = (Vec::new(), 0);
@@ -162,11 +155,14 @@ impl Denylists {
                 sleep(PERIOD).await;
                 let Some(shared) = shared.upgrade() else { return };
                 let reloading = tokio::task::spawn_blocking(move || {
-                    Self(shared).reload_changed(&mut watched, &mut before, &mut waited);
-                    (watched, before, waited)
+                    let this = Self(shared);
+                    let mut watched = this.0.watched.lock();
+                    this.reload_changed(&mut watched, &mut before, &mut waited);
+                    drop(watched);
+                    (before, waited)
                 });
                 match reloading.await {
-                    Ok(state) => (watched, before, waited) = state,
+                    Ok(state) => (before, waited) = state,
                     Err(error) => return tracing::error!(%error, "denylists are no longer watched: restart the daemon"),
                 }
             }
@@ -191,7 +187,7 @@ impl Denylists {
     /// Returns the current files of all sources.
     fn survey(&self, watched: &[Watched]) -> Vec<Seen> {
         let mut all = Vec::new();
-        for (source, path) in self.0.sources.iter().enumerate() {
+        for (source, path) in self.0.sources.read().iter().enumerate() {
             match files_of(path) {
                 Ok(files) => all.extend(files.into_iter().map(|path| {
                     let signature = fs::metadata(&path).ok().map(|metadata| Signature::of(&metadata));
@@ -278,7 +274,8 @@ impl Shared {
             rules: Default::default(),
             generation: Default::default(),
             fingerprints: Fingerprints::default(),
-            sources,
+            sources: RwLock::new(sources),
+            watched: Mutex::default(),
             metrics,
             watching: Default::default(),
         }

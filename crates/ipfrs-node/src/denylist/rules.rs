@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use super::list::{DoubleHashes, List, Question, Verdict};
 use super::metrics::DenylistMetrics;
 use super::rule::Root;
+use super::watched::Watched;
 use crate::fingerprint::{ByItself, Fingerprints};
 
 /// Maximum number of blocks whose verdicts are cached, about 4 MB. Only used if each verdict costs a cryptographic
@@ -30,8 +31,10 @@ pub(super) struct Shared {
     /// Number of times that the rules were replaced.
     pub(super) generation: AtomicU64,
     pub(super) fingerprints: Fingerprints,
-    /// Files and directories, as configured.
-    pub(super) sources: Vec<PathBuf>,
+    /// Files and directories, as configured. They change with `watched`, whose lock is taken first.
+    pub(super) sources: RwLock<Vec<PathBuf>>,
+    /// The files in the order of their rules.
+    pub(super) watched: Mutex<Vec<Watched>>,
     pub(super) metrics: DenylistMetrics,
     pub(super) watching: Mutex<Option<JoinHandle<()>>>,
 }

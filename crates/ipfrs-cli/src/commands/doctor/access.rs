@@ -9,16 +9,21 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::Finding;
+use super::remedy::{Remedies, quoted_path};
 
 /// Returns the command that gives this user access to `all`, of which `denied` cannot be used: another permission if
 /// this user owns it, and another owner otherwise.
 pub(super) fn fix(denied: &Path, all: &Path) -> String {
-    let owner = fs::symlink_metadata(denied).map(|metadata| metadata.uid());
-    command(owner.is_ok_and(|owner| owner == geteuid().as_raw()), all)
+    command(is_own(denied), all)
+}
+
+/// Whether this user owns a file or directory.
+pub(super) fn is_own(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.uid() == geteuid().as_raw())
 }
 
 fn command(is_owner: bool, all: &Path) -> String {
-    let shown = all.display();
+    let shown = quoted_path(all);
     match is_owner {
         true => format!("chmod -R u+rwX {shown}"),
         false => format!("sudo chown -R \"$(id -u):$(id -g)\" {shown}"),
@@ -26,7 +31,7 @@ fn command(is_owner: bool, all: &Path) -> String {
 }
 
 /// Checks whether the repo, or the directory in which it will be created, can be written.
-pub(super) fn permissions(repo: &Path, is_read_only: bool) -> Finding {
+pub(super) fn permissions(repo: &Path, is_read_only: bool, remedies: &Remedies) -> Finding {
     const CHECK: &str = "repo";
     let place = existing(repo);
     let needed = if is_read_only { Access::READ_OK | Access::EXEC_OK } else { Access::WRITE_OK | Access::EXEC_OK };
@@ -34,8 +39,10 @@ pub(super) fn permissions(repo: &Path, is_read_only: bool) -> Finding {
     if let Err(error) = access(&place, needed) {
         let what = if is_read_only { "read" } else { "written" };
         if error == Errno::ROFS {
-            let fix = "mount it writable, or set store.read_only = true";
-            return Finding::error(CHECK, format!("{shown} cannot be written: {error}"), fix);
+            let message =
+                format!("{shown} cannot be written: {error}. store.read_only = true makes it sufficient to read");
+            let target = format!("\"$(findmnt -n -o TARGET --target {})\"", quoted_path(&place));
+            return Finding::error(CHECK, message, format!("sudo mount -o remount,rw {target}"));
         }
         return Finding::error(CHECK, format!("{shown} cannot be {what}: {error}"), fix(&place, &place));
     }
@@ -47,7 +54,7 @@ pub(super) fn permissions(repo: &Path, is_read_only: bool) -> Finding {
     }
     let message = format!("{} does not exist", repo.display());
     if is_read_only {
-        return Finding::error(CHECK, message, "store.read_only = false, or another --repo");
+        return Finding::error(CHECK, message, remedies.set("store.read_only", "false"));
     }
     Finding::ok(CHECK, format!("{message}: the first command that needs it creates it"))
 }

@@ -2,17 +2,17 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::net::{IpAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::BinaryBytes;
-use ipfrs_interface::{ApiConfig, Config, Embedded, GrpcConfig, connections_within};
+use ipfrs_interface::{Config, Embedded, connections_within};
 use rustix::fs::statvfs;
 use rustix::process::{Resource, getrlimit};
 use tokio::time::timeout;
 
+use super::remedy::{Remedies, quoted_path};
 use super::{Finding, access};
 use crate::args::Globals;
 use crate::session::{self, Session};
@@ -33,21 +33,22 @@ const MAX_OPENING: Duration = Duration::from_secs(30);
 const CACHES: u64 = 4;
 
 /// Checks the configuration. Without a valid one, the other checks use the defaults.
-pub(super) fn configuration(globals: &Globals, repo: &Path) -> (Finding, Config) {
+pub(super) fn configuration(globals: &Globals, repo: &Path, remedies: &Remedies) -> (Finding, Config) {
     const CHECK: &str = "configuration";
     let read = || -> anyhow::Result<(Option<PathBuf>, Config)> {
         let config = session::settings(globals, Vec::new())?.config()?;
         Ok((session::config_file(globals)?, config))
     };
-    let fix = "correct the value that the message names; config/gateway.toml explains each key";
+    // The message names the value, and config/gateway.toml explains each key.
+    let fix = remedies.edit(globals);
     match read() {
         Ok((_, config)) if let Err(error) = config.check_references(repo) => {
             (Finding::error(CHECK, error.to_string(), fix), config)
         }
         Ok((_, config)) if !config.ignored_variables().is_empty() => {
-            let variables = config.ignored_variables().join(", ");
-            let message = format!("no settings have names like these environment variables: {variables}");
-            (Finding::warning(CHECK, message, "remove them, or correct their names"), config)
+            let variables = config.ignored_variables();
+            let message = format!("no settings have names like these environment variables: {}", variables.join(", "));
+            (Finding::warning(CHECK, message, format!("unset {}", variables.join(" "))), config)
         }
         Ok((Some(file), config)) => (Finding::ok(CHECK, format!("{} is valid", file.display())), config),
         Ok((None, config)) => (Finding::ok(CHECK, "there is no file: the defaults apply"), config),
@@ -57,7 +58,7 @@ pub(super) fn configuration(globals: &Globals, repo: &Path) -> (Finding, Config)
             let message = if is_own { error.to_string() } else { format!("{error:#}") };
             let fix = match session::config_path(globals) {
                 Ok(file) if is_denied(&error) => access::fix(&file, &file),
-                _ => fix.to_owned(),
+                _ => fix,
             };
             (Finding::error(CHECK, message, fix), Config::default())
         }
@@ -70,26 +71,33 @@ fn is_denied(error: &anyhow::Error) -> bool {
 }
 
 /// Checks the daemon that runs on the repo. Returns `None` if none runs.
-pub(super) async fn daemon(session: &Session) -> anyhow::Result<Option<Finding>> {
+pub(super) async fn daemon(session: &Session, remedies: &Remedies) -> anyhow::Result<Option<Finding>> {
     const CHECK: &str = "daemon";
     let Ok(api) = session.require_daemon().await else { return Ok(None) };
     let url = api.url().to_owned();
     Ok(Some(match api.is_ready().await {
         Ok(true) => match api.problems().await.unwrap_or_default() {
             problems if problems.is_empty() => Finding::ok(CHECK, format!("{url} is ready")),
-            problems => Finding::error(CHECK, problems.join("; "), REPAIR),
+            problems => Finding::error(CHECK, repairable(&problems), remedies.command(REPAIR)),
         },
         Ok(false) => Finding::error(CHECK, format!("{url} is not ready"), format!("curl {url}/health/ready")),
-        Err(error) => Finding::error(CHECK, format!("{url} does not respond: {error:#}"), "ipfrs-cli gateway stop"),
+        Err(error) => {
+            Finding::error(CHECK, format!("{url} does not respond: {error:#}"), remedies.command("gateway stop"))
+        }
     }))
 }
 
-/// Remedy for problems of the repo.
-const REPAIR: &str = "see \"Repair\" in docs/OPERATIONS.md";
+/// Arguments of the command that finds what is lost or damaged in a repo.
+const REPAIR: &str = "repo verify";
+
+/// Returns problems of the repo as a text that names where their remedies are.
+fn repairable(problems: &[String]) -> String {
+    format!("{} (\"Repair\" in docs/OPERATIONS.md)", problems.join("; "))
+}
 
 /// Checks whether a daemon can open the repo, by opening it read-only. Nothing is changed, but no daemon can start
 /// meanwhile. Returns `None` without a repo on the disk, or if another program has it.
-pub(super) async fn content(session: &Session) -> Option<Finding> {
+pub(super) async fn content(session: &Session, remedies: &Remedies) -> Option<Finding> {
     const CHECK: &str = "content";
     session.require_repo().ok()?;
     let mut config = session.config.clone();
@@ -100,21 +108,25 @@ pub(super) async fn content(session: &Session) -> Option<Finding> {
     let opening = Embedded::open(&config, &session.repo, "ipfrs-cli doctor");
     match timeout(MAX_OPENING, opening).await {
         Ok(Ok(_)) if !session.repo.join("pins.redb").exists() && has_packs(session) => {
-            let fix = "restore pins.redb from a backup, or pin what must be kept and run `ipfrs-cli repo gc --force`";
+            // Not a command: it would remove all content.
+            let force = remedies.command("repo gc --force");
+            let fix = format!("restore pins.redb from a backup, or pin what must be kept and run `{force}`");
             Some(Finding::error(CHECK, "there are blocks and no pins.redb: the pins are lost, and gc refuses", fix))
         }
         Ok(Ok(opened)) => Some(match opened.node().problems().await {
             Ok(problems) if problems.is_empty() => Finding::ok(CHECK, "the repo can be opened"),
-            Ok(problems) => Finding::error(CHECK, problems.join("; "), REPAIR),
-            Err(error) => Finding::error(CHECK, error.message(), REPAIR),
+            Ok(problems) => Finding::error(CHECK, repairable(&problems), remedies.command(REPAIR)),
+            Err(error) => Finding::error(CHECK, error.message(), remedies.command(REPAIR)),
         }),
         Ok(Err(error)) if error.kind() == ipfrs_core::ErrorKind::Conflict => None,
         Ok(Err(error)) => {
-            Some(Finding::error(CHECK, format!("the repo cannot be opened: {}", error.message()), REPAIR))
+            let message = format!("the repo cannot be opened: {}", error.message());
+            Some(Finding::error(CHECK, message, "see \"Repair\" in docs/OPERATIONS.md"))
         }
         Err(_) => {
             let message = format!("the repo was not open after {} s", MAX_OPENING.as_secs());
-            Some(Finding::warning(CHECK, message, "start the gateway, which may rebuild the index"))
+            let message = format!("{message}: a gateway that starts may rebuild its index");
+            Some(Finding::warning(CHECK, message, remedies.command("gateway start")))
         }
     }
 }
@@ -134,18 +146,20 @@ pub(super) fn private_keys(globals: &Globals, repo: &Path, config: &Config) -> F
     let keys = fs::read_dir(repo.join("keystore")).into_iter().flatten().flatten().map(|key| key.path());
     for path in names.iter().map(|name| repo.join(name)).chain(keys).chain(file) {
         if fs::metadata(&path).is_ok_and(|metadata| metadata.permissions().mode() & 0o077 != 0) {
-            open.push(path.display().to_string());
+            open.push(path);
         }
     }
     if open.is_empty() {
         return Finding::ok(CHECK, "no other user can read them");
     }
-    let paths = open.join(" ");
-    Finding::warning(CHECK, format!("other users may read {paths}"), format!("chmod -R go-rwx {paths}"))
+    let shown: Vec<_> = open.iter().map(|path| path.display().to_string()).collect();
+    let words: Vec<_> = open.iter().map(|path| quoted_path(path)).collect();
+    let fix = format!("chmod -R go-rwx {}", words.join(" "));
+    Finding::warning(CHECK, format!("other users may read {}", shown.join(" ")), fix)
 }
 
 /// Checks the free space of the disk.
-pub(super) fn disk(repo: &Path, config: &Config) -> Finding {
+pub(super) fn disk(repo: &Path, config: &Config, remedies: &Remedies) -> Finding {
     const CHECK: &str = "disk";
     let space = match statvfs(access::existing(&store_directory(repo, config))) {
         Ok(space) => space,
@@ -154,7 +168,7 @@ pub(super) fn disk(repo: &Path, config: &Config) -> Finding {
     let free = space.f_bavail.saturating_mul(space.f_frsize);
     let total = space.f_blocks.saturating_mul(space.f_frsize);
     let message = format!("{} of {} are free", BinaryBytes(free), BinaryBytes(total));
-    let fix = "ipfrs-cli repo gc, or a larger disk";
+    let fix = remedies.command("repo gc");
     if free < LITTLE_SPACE {
         return Finding::error(CHECK, message, fix);
     }
@@ -163,7 +177,7 @@ pub(super) fn disk(repo: &Path, config: &Config) -> Finding {
     }
     if config.store.max_bytes > total {
         let limit = BinaryBytes(config.store.max_bytes);
-        let fix = format!("store.max_bytes = {}", total / 10 * 8);
+        let fix = remedies.set("store.max_bytes", &(total / 10 * 8).to_string());
         return Finding::warning(CHECK, format!("{message}, but store.max_bytes is {limit}"), fix);
     }
     Finding::ok(CHECK, message)
@@ -188,7 +202,7 @@ pub(super) fn clock(repo: &Path, config: &Config) -> Finding {
 }
 
 /// Checks the limit of open files, which the daemon raises to its maximum.
-pub(super) fn open_files(config: &Config) -> Finding {
+pub(super) fn open_files(config: &Config, remedies: &Remedies) -> Finding {
     const CHECK: &str = "open files";
     let wanted = config.server.max_connections as u64;
     match getrlimit(Resource::Nofile).maximum {
@@ -197,8 +211,11 @@ pub(super) fn open_files(config: &Config) -> Finding {
             let needed = (wanted * 8).div_ceil(7).max(wanted + OTHER_FILES);
             Finding::warning(
                 CHECK,
-                format!("at most {maximum}, so {most} connections instead of the {wanted} of server.max_connections"),
-                format!("LimitNOFILE={needed} in the unit, or server.max_connections = {most}"),
+                format!(
+                    "at most {maximum}, so {most} connections instead of the {wanted} of server.max_connections, which \
+                     need LimitNOFILE={needed} in the unit"
+                ),
+                remedies.set("server.max_connections", &most.to_string()),
             )
         }
         Some(maximum) => Finding::ok(CHECK, format!("up to {maximum}")),
@@ -207,7 +224,7 @@ pub(super) fn open_files(config: &Config) -> Finding {
 }
 
 /// Checks that the caches fit into the memory of the machine, or of its control group.
-pub(super) fn memory(config: &Config) -> Finding {
+pub(super) fn memory(config: &Config, remedies: &Remedies) -> Finding {
     const CHECK: &str = "memory";
     let Some(memory) = available_memory() else { return Finding::ok(CHECK, "its size is unknown") };
     let mut caches = if config.compression.enabled { config.compression.cache_bytes } else { 0 };
@@ -216,108 +233,10 @@ pub(super) fn memory(config: &Config) -> Finding {
     }
     let message = format!("{}, of which caches may take {}", BinaryBytes(memory), BinaryBytes(caches));
     if caches > memory / 2 {
-        let fix = format!("cache.max_bytes = {}", (memory / 16).max(65_536));
+        let fix = remedies.set("cache.max_bytes", &(memory / 16).max(65_536).to_string());
         return Finding::warning(CHECK, message, fix);
     }
     Finding::ok(CHECK, message)
-}
-
-/// Checks that only this machine can connect if there is no authentication.
-pub(super) fn reachability(config: &Config) -> Finding {
-    const CHECK: &str = "access";
-    let mut hosts = vec![config.server.host.as_str()];
-    if config.grpc.enabled {
-        hosts.push(&config.grpc.host);
-    }
-    if config.api.enabled {
-        hosts.push(&config.api.host);
-    }
-    let open = hosts.into_iter().find(|host| {
-        (*host, 0)
-            .to_socket_addrs()
-            .is_ok_and(|mut addresses| addresses.any(|address| !address.ip().to_canonical().is_loopback()))
-    });
-    match open {
-        None => Finding::ok(CHECK, "only programs on this machine can connect"),
-        Some(host) if config.auth.enabled => Finding::warning(
-            CHECK,
-            format!("{host} can be reached from other machines without TLS, so API keys can be read on the way"),
-            "host = \"127.0.0.1\", and a proxy with TLS in front (docs/PUBLIC.md)",
-        ),
-        Some(host) if config.may_listen_anywhere() => Finding::warning(
-            CHECK,
-            format!("everyone who reaches {host} can change content and stop the daemon"),
-            "enabled = true in [auth], or host = \"127.0.0.1\" and a proxy in front (docs/PUBLIC.md)",
-        ),
-        Some(host) => Finding::error(
-            CHECK,
-            format!("{host} can be reached from other machines, and there is no authentication"),
-            "enabled = true in [auth], or host = \"127.0.0.1\" and a proxy in front (docs/PUBLIC.md)",
-        ),
-    }
-}
-
-/// Checks that the addresses to listen on are free.
-pub(super) fn ports(config: &Config) -> Vec<Finding> {
-    let mut findings = vec![port("port", &config.server.host, config.server.port, true)];
-    // Without a configured port, the daemon does without this listener if its default port is used.
-    if config.grpc.enabled {
-        let number = config.grpc.port;
-        findings.push(port(
-            "gRPC port",
-            &config.grpc.host,
-            number.unwrap_or(GrpcConfig::DEFAULT_PORT),
-            number.is_some(),
-        ));
-    }
-    if config.api.enabled {
-        let number = config.api.port;
-        findings.push(port("API port", &config.api.host, number.unwrap_or(ApiConfig::DEFAULT_PORT), number.is_some()));
-    }
-    if config.public.enabled {
-        findings.push(port("public port", &config.public.host, config.public.port, true));
-    }
-    if config.retrieval.enabled && config.retrieval.bitswap.enabled {
-        findings.extend(config.retrieval.bitswap.listen.iter().filter_map(|address| peer_port(&address.to_string())));
-    }
-    findings
-}
-
-/// Checks an address for peers, such as `/ip4/0.0.0.0/udp/4001/quic-v1`. Returns `None` if there is nothing to say: the
-/// machine may lack a version of IP, which the daemon then does without.
-fn peer_port(address: &str) -> Option<Finding> {
-    const CHECK: &str = "peer port";
-    let ["", _, ip, transport, port, ..] = address.split('/').collect::<Vec<_>>()[..] else { return None };
-    let place = (ip.parse::<IpAddr>().ok()?, port.parse::<u16>().ok().filter(|port| *port != 0)?);
-    let bound = if transport == "udp" { UdpSocket::bind(place).map(drop) } else { TcpListener::bind(place).map(drop) };
-    match bound {
-        Ok(()) => Some(Finding::ok(CHECK, format!("{address} is free"))),
-        Err(error) if error.kind() == ErrorKind::AddrInUse => Some(Finding::error(
-            CHECK,
-            format!("another process uses {address}: Kubo has the same port by default"),
-            format!("ss -lntup 'sport = :{port}', or another port in retrieval.bitswap.listen"),
-        )),
-        Err(_) => None,
-    }
-}
-
-fn port(check: &'static str, host: &str, port: u16, is_required: bool) -> Finding {
-    if port == 0 {
-        return Finding::ok(check, format!("the system chooses one of {host}"));
-    }
-    let address = format!("{host}:{port}");
-    match TcpListener::bind((host, port)) {
-        Ok(_) => Finding::ok(check, format!("{address} is free")),
-        Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            let message = format!("another process uses {address}");
-            let fix = format!("find it with: ss -ltnp 'sport = :{port}'");
-            if is_required { Finding::error(check, message, fix) } else { Finding::warning(check, message, fix) }
-        }
-        Err(error) => {
-            let fix = "choose another host or port in the configuration";
-            Finding::error(check, format!("cannot listen on {address}: {error}"), fix)
-        }
-    }
 }
 
 /// Returns the directory of the blocks.

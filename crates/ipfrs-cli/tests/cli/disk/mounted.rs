@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::tree::{Change, Content, Number, Tree};
+use crate::harness::skipped;
 
 /// The kernel makes all changes itself, so it may keep what it knows.
 const FOREVER: Duration = Duration::from_secs(3_600);
@@ -165,7 +166,7 @@ impl Disk {
         match fuser::spawn_mount(Served(Arc::clone(&state)), directory.path(), &Config::default()) {
             Ok(session) => Some(Self { state, directory, session: Some(session) }),
             Err(error) if cannot_mount(&error) => {
-                eprintln!("skipped: no file system can be mounted here: {error}");
+                skipped(&format!("no file system can be mounted here, so the disk tests do not run: {error}"));
                 None
             }
             Err(error) => panic!("cannot mount a file system: {error}"),

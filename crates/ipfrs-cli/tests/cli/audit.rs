@@ -1,0 +1,161 @@
+//! The audit log: each change has one line, with its outcome, whatever the front-end.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::{Daemon, Place};
+
+const SETTINGS: &[u8] = b"[auth]\nenabled = true\n[log]\nformat = \"json\"\n";
+
+/// An identity block, which is never stored.
+const IDENTITY: &str = "bafkqaaa";
+/// A block that is not in the store.
+const ABSENT: &str = "bafybeie5gq4jxvzmsym6hjlwxej4rwdoxt7wadqvmmwbqi7r27fclha2va";
+
+/// A daemon with authentication, and a client with a key that may do everything.
+struct Audited {
+    daemon: Daemon,
+    client: reqwest::Client,
+    runtime: tokio::runtime::Runtime,
+    token: String,
+}
+
+/// Response to a request: status, location and body.
+struct Response {
+    status: String,
+    location: String,
+    body: String,
+}
+
+impl Audited {
+    fn start(place: &Place) -> Self {
+        let token = place.ok(&["auth", "key", "create", "-s", "admin"]).trim().to_owned();
+        place.write("auth.toml", SETTINGS);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        Self { daemon: place.start(&["--config", "auth.toml"]), client, runtime, token }
+    }
+
+    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Response {
+        let (method, body): (reqwest::Method, Vec<u8>) = (method.parse().unwrap(), body.into());
+        let request = self.client.request(method, format!("{}{path}", self.daemon.url())).bearer_auth(&self.token);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        self.runtime.block_on(async {
+            let response = request.body(body).send().await.unwrap();
+            let status = response.status().as_u16().to_string();
+            let location = response.headers().get("location").map(|place| place.to_str().unwrap().to_owned());
+            let body = String::from_utf8_lossy(&response.bytes().await.unwrap()).into_owned();
+            Response { status, location: location.unwrap_or_default(), body }
+        })
+    }
+
+    fn graphql(&self, document: &str) -> Response {
+        let body = serde_json::json!({ "query": document }).to_string();
+        self.send("POST", "/graphql", &[("content-type", "application/json")], body)
+    }
+
+    /// Calls a method with gRPC-Web.
+    fn call(&self, method: &str, message: &[u8]) {
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        let body = [&[0][..], &length, message].concat();
+        self.send("POST", &format!("/ipfrs.{method}"), &[("content-type", "application/grpc-web+proto")], body);
+    }
+
+    /// Checks the next line of the audit log.
+    fn expect(&mut self, what: &str, target: &str, status: &str) {
+        let line = self.daemon.wait_for_log("\"audit\"");
+        let parsed: Value = serde_json::from_str(&line).unwrap();
+        let field = |name: &str| match &parsed["fields"][name] {
+            Value::Null => parsed[name].as_str().unwrap_or_default().to_owned(),
+            found => found.as_str().unwrap_or_default().to_owned(),
+        };
+        assert_eq!((field("what"), field("status")), (what.to_owned(), status.to_owned()), "{line}");
+        assert!(field("object").contains(target), "{target}: {line}");
+        assert!(field("principal").starts_with("key:"), "{line}");
+    }
+}
+
+/// Returns the field with this number of a message, which is a text.
+fn text(number: u8, value: &str) -> Vec<u8> {
+    [&[(number << 3) | 2, u8::try_from(value.len()).unwrap()][..], value.as_bytes()].concat()
+}
+
+#[test]
+fn changes_over_http_have_one_line_with_their_outcome() {
+    let place = Place::new();
+    let mut audited = Audited::start(&place);
+    let json = [("content-type", "application/json")];
+
+    let tus = [("tus-resumable", "1.0.0"), ("upload-length", "5")];
+    let begun = audited.send("POST", "/v1/stream/upload", &tus, "");
+    assert_eq!(begun.status, "201", "{}", begun.body);
+    audited.expect("/v1/stream/upload", "POST /v1/stream/upload", "201");
+    let part =
+        [("tus-resumable", "1.0.0"), ("upload-offset", "0"), ("content-type", "application/offset+octet-stream")];
+    let sent = audited.send("PATCH", &begun.location, &part, "hello");
+    assert!(sent.status.starts_with('2'), "{}: {}", sent.status, sent.body);
+    audited.expect("/v1/stream/upload/{id}", &format!("PATCH {}", begun.location), &sent.status);
+
+    let put = audited.send("POST", "/v1/block/batch/put", &json, r#"{"blocks":[{"data":"aGVsbG8="}]}"#);
+    assert_eq!(put.status, "200", "{}", put.body);
+    audited.expect("/v1/block/batch/put", "POST /v1/block/batch/put", "200");
+
+    let wanted = format!(r#"{{"cid":"{IDENTITY}"}}"#);
+    let pinned = audited.send("POST", "/pinning/v1/pins", &json, wanted);
+    assert_eq!(pinned.status, "202", "{}", pinned.body);
+    audited.expect("/pinning/v1/pins", "POST /pinning/v1/pins", "202");
+
+    let key = audited.send("POST", "/v1/auth/keys", &json, r#"{"name":"k","scopes":["read"]}"#);
+    assert!(key.status.starts_with('2'), "{}: {}", key.status, key.body);
+    audited.expect("/v1/auth/keys", "POST /v1/auth/keys", &key.status);
+
+    // A connection has a line, and not each of its messages.
+    let mut socket = TcpStream::connect(audited.daemon.url().strip_prefix("http://").unwrap()).unwrap();
+    let upgrade = format!(
+        "GET /ws/ingest HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nAuthorization: Bearer {}\r\n\r\n",
+        audited.token
+    );
+    socket.write_all(upgrade.as_bytes()).unwrap();
+    let mut head = [0; 12];
+    socket.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 101");
+    audited.expect("/ws/ingest", "GET /ws/ingest", "101");
+    drop(socket);
+
+    audited.daemon.signal(Signal::TERM);
+    let (_, log) = audited.daemon.wait();
+    assert!(!log.contains("\"audit\""), "a change has two lines: {log}");
+}
+
+#[test]
+fn changes_over_graphql_and_grpc_have_one_line_with_their_outcome() {
+    let place = Place::new();
+    let mut audited = Audited::start(&place);
+
+    let added = audited.graphql("mutation { addBlock(data: \"aGVsbG8=\") { cid } }");
+    let added: Value = serde_json::from_str(&added.body).unwrap();
+    let cid = added["data"]["addBlock"]["cid"].as_str().unwrap_or_else(|| panic!("{added}")).to_owned();
+    audited.expect("graphql addBlock", "", "ok");
+    let both = format!("mutation {{ pin(path: \"/ipfs/{cid}\") deleteBlock(cid: \"{ABSENT}\") }}");
+    let refused: Value = serde_json::from_str(&audited.graphql(&both).body).unwrap();
+    let code = refused["errors"][0]["extensions"]["code"].as_str().unwrap_or_else(|| panic!("{refused}")).to_owned();
+    audited.expect("graphql pin", &format!("/ipfs/{cid}"), "ok");
+    audited.expect("graphql deleteBlock", ABSENT, &code);
+
+    audited.call("block.v1.BlockService/PutBlock", &text(1, "another"));
+    audited.expect("/ipfrs.block.v1.BlockService/PutBlock", "", "OK");
+    audited.call("block.v1.BlockService/DeleteBlock", &text(1, ABSENT));
+    audited.expect("/ipfrs.block.v1.BlockService/DeleteBlock", ABSENT, "OK");
+    audited.call("file.v1.FileService/UnpinFile", &text(1, &format!("/ipfs/{cid}")));
+    audited.expect("/ipfrs.file.v1.FileService/UnpinFile", &format!("/ipfs/{cid}"), "OK");
+    audited.call("block.v1.BlockService/DeleteBlock", &text(1, "no-cid"));
+    audited.expect("/ipfrs.block.v1.BlockService/DeleteBlock", "no-cid", "INVALID_ARGUMENT");
+
+    audited.daemon.signal(Signal::TERM);
+    let (_, log) = audited.daemon.wait();
+    assert!(!log.contains("\"audit\""), "a change has two lines: {log}");
+}

@@ -1,0 +1,94 @@
+//! Keys that a running daemon takes over when it reloads its configuration.
+
+use ipfrs_core::Result;
+
+use super::Config;
+use crate::TlsConfig;
+
+/// Keys, and whole sections, that a reload applies.
+const RELOADED: [&str; 11] = [
+    "auth.max_failures_per_minute",
+    "gateway.denylists",
+    "gateway.max_concurrent_requests",
+    "gateway.max_requests_per_client",
+    "grpc.max_calls_per_client",
+    "grpc.max_concurrent_calls",
+    "log.level",
+    "rate_limit",
+    "server.max_connections",
+    "websocket.max_connections",
+    "websocket.max_connections_per_client",
+];
+
+/// Keys that a reload applies if the daemon has TLS already.
+const CERTIFICATES: [&str; 3] = ["tls.certificates", "tls.client_ca", "tls.client_scopes"];
+
+/// Key that a reload applies if the daemon has denylists already: otherwise, it does not check what it reads.
+const DENYLISTS: &str = "gateway.denylists";
+
+impl Config {
+    /// Returns whether a running daemon applies a changed key, such as `log.level`, when it reloads its configuration.
+    #[must_use]
+    pub fn is_reloaded(key: &str) -> bool {
+        let is_in = |all: &str| key.strip_prefix(all).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        RELOADED.iter().chain(&CERTIFICATES).any(|all| is_in(all))
+    }
+
+    /// Takes over the keys of `next` that a reload applies, and `tls` if the certificates can be reloaded.
+    ///
+    /// # Errors
+    /// Never for a configuration that was read from [`Sources`](super::Sources).
+    pub(crate) fn take_over(&mut self, next: &Self, tls: Option<&TlsConfig>, with_denylists: bool) -> Result<()> {
+        self.auth.max_failures_per_minute = next.auth.max_failures_per_minute;
+        self.gateway.max_concurrent_requests = next.gateway.max_concurrent_requests;
+        self.gateway.max_requests_per_client = next.gateway.max_requests_per_client;
+        self.grpc.max_concurrent_calls = next.grpc.max_concurrent_calls;
+        self.grpc.max_calls_per_client = next.grpc.max_calls_per_client;
+        self.log.level.clone_from(&next.log.level);
+        self.rate_limit = next.rate_limit.clone();
+        self.server.max_connections = next.server.max_connections;
+        self.websocket.max_connections = next.websocket.max_connections;
+        self.websocket.max_connections_per_client = next.websocket.max_connections_per_client;
+        if with_denylists {
+            self.gateway.denylists.clone_from(&next.gateway.denylists);
+        }
+        if let Some(tls) = tls {
+            self.tls = tls.clone();
+        }
+        let applied = RELOADED.into_iter().filter(|key| with_denylists || *key != DENYLISTS);
+        let certificates = CERTIFICATES.into_iter().filter(|_| tls.is_some());
+        self.provenance.take_over(&next.provenance, applied.chain(certificates))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reloaded_key_exists_and_is_taken_over() {
+        let whole = ["rate_limit"];
+        for key in RELOADED.iter().chain(&CERTIFICATES).filter(|key| !whole.contains(key)) {
+            assert!(Config::is_reloaded(key) && Config::description(key).is_some(), "{key}");
+        }
+        assert!(Config::is_reloaded("rate_limit.burst_bytes") && !Config::is_reloaded("rate_limits.x"));
+        assert!(!Config::is_reloaded("server.port") && !Config::is_reloaded("log.format"));
+        let mut next = Config::default();
+        next.auth.max_failures_per_minute += 1;
+        next.gateway.denylists = vec!["a.deny".into()];
+        next.gateway.max_concurrent_requests += 1;
+        next.gateway.max_requests_per_client += 1;
+        next.grpc.max_concurrent_calls += 1;
+        next.grpc.max_calls_per_client += 1;
+        next.log.level = "debug".to_owned();
+        next.rate_limit.burst_bytes += 1;
+        next.server.max_connections += 1;
+        next.websocket.max_connections += 1;
+        next.websocket.max_connections_per_client += 1;
+        let mut current = Config::default();
+        current.take_over(&next, None, false).unwrap();
+        assert_eq!(current.differing(&next), ["gateway"], "there were no denylists");
+        current.take_over(&next, None, true).unwrap();
+        assert!(current.differing(&next).is_empty());
+    }
+}
