@@ -6,6 +6,7 @@ mod archives;
 mod auth;
 mod backup;
 mod bench;
+mod certificates;
 #[cfg(target_os = "linux")]
 mod clock;
 mod configuration;
