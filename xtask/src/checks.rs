@@ -13,7 +13,7 @@ const SERVED: [&str; 6] =
     ["ipfrs-grpc", "ipfrs-http", "ipfrs-interface", "ipfrs-middleware", "ipfrs-node", "ipfrs-rpc"];
 
 /// Settings of the long tests: seconds of the gc stress test, kills of the crash test, power failures
-/// of the disk test, and cases of property tests.
+/// of the disk tests, and cases of property tests.
 const LONG: [(&str, &str); 4] = [
     ("IPFRS_STRESS_SECONDS", "120"),
     ("IPFRS_KILL_ROUNDS", "2000"),
@@ -60,6 +60,7 @@ pub(crate) fn long() -> Result<()> {
         ("ipfrs-node", "gc_stress_keeps_exactly_the_pinned_blocks"),
         ("ipfrs-store", "acknowledged_operations_survive_sigkill"),
         ("ipfrs-store", "damaged_"),
+        ("ipfrs-store", "random_power_failures"),
         ("ipfrs-cli", "acknowledged_changes_survive"),
     ] {
         cargo("long tests", &["test", "--package", package, "--", name], &LONG)?;
