@@ -12,11 +12,12 @@ use crate::{browser, cargo, go, places, python, run};
 const SERVED: [&str; 6] =
     ["ipfrs-grpc", "ipfrs-http", "ipfrs-interface", "ipfrs-middleware", "ipfrs-node", "ipfrs-rpc"];
 
-/// Settings of the long tests: seconds of the gc stress test, kills of the crash test, power failures
-/// of the disk tests, and cases of property tests.
-const LONG: [(&str, &str); 4] = [
+/// Settings of the long tests: seconds of the gc stress test, kills of the store and of a daemon, power failures of
+/// the disk tests, and cases of property tests.
+const LONG: [(&str, &str); 5] = [
     ("IPFRS_STRESS_SECONDS", "120"),
     ("IPFRS_KILL_ROUNDS", "2000"),
+    ("IPFRS_DAEMON_KILLS", "100"),
     ("IPFRS_POWER_FAILURES", "5000"),
     ("PROPTEST_CASES", "20000"),
 ];
