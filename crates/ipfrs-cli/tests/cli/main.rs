@@ -23,6 +23,7 @@ mod help;
 mod hostile;
 mod logs_and_traces;
 mod losses;
+mod lost_index;
 #[cfg(target_os = "linux")]
 mod memory_limit;
 mod migrate;
