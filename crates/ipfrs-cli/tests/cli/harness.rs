@@ -234,6 +234,12 @@ impl Drop for Daemon {
     }
 }
 
+/// Returns how many rounds a test has whose strength depends on them: one, unless the variable `IPFRS_ROUNDS` sets
+/// another number.
+pub(crate) fn rounds() -> usize {
+    std::env::var("IPFRS_ROUNDS").map_or(1, |rounds| rounds.parse().unwrap())
+}
+
 /// Returns pseudorandom bytes (xorshift64*), so that no two chunks are equal.
 pub(crate) fn noise(size: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ size as u64;

@@ -36,3 +36,4 @@ mod pins;
 mod read_only;
 mod streams;
 mod tensors;
+mod terminate;
