@@ -120,8 +120,8 @@ fn jumps_of_the_clock_lose_nothing_and_stop_nothing() {
     let root = place.ok(&["add", "-rQ", "tree"]);
     let key = place.ok(&["key", "gen", "mine"]);
     let mut files = vec![(root.clone(), "tree".to_owned())];
-    // To 2027, 1983, 2190 and back, from wherever this runs; and then to random times. Those before a restart are in the
-    // future, because names have expired for a daemon that starts much later.
+    // To 2027, 1983, 2190 and back, from wherever this runs; and then to random times. Those before a restart are in
+    // the future, because names have expired for a daemon that starts much later.
     let mut random = SmallRng::seed_from_u64(1);
     let more = (1..rounds()).flat_map(|_| [random.random_range(1..60_000), random.random_range(-16_000..60_000)]);
     let more: Vec<_> = more.collect();

@@ -44,8 +44,8 @@ fn end_under_load(mut daemon: Daemon, id: &str, content: &[u8]) -> Vec<String> {
         .map(|number| {
             let body = upload_of(number);
             let mut connection = daemon.send(&format!(
-                "POST /api/v0/add?quieter=true HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n\
-                 Expect: 100-continue\r\nContent-Length: {}\r\n\r\n",
+                "POST /api/v0/add?quieter=true HTTP/1.1\r\nHost: localhost\r\n\
+                 Content-Type: application/octet-stream\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n",
                 body.len()
             ));
             // The request is accepted once the daemon asks for its body.

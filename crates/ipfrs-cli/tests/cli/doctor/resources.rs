@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 
 use rustix::process::geteuid;
+use serde_json::Value;
 
 use super::{doctor, finding, findings};
 use crate::harness::{Place, in_shell};
@@ -111,7 +112,7 @@ fn doctor_finds_a_repo_that_this_user_cannot_use() {
             eprintln!("not run: other users cannot execute the program");
             return;
         };
-        let found: Vec<_> = reported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let found: Vec<Value> = reported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let finding = finding(&found, "repo");
         assert_eq!(finding["status"], "error", "{finding}");
         assert!(finding["message"].as_str().unwrap().contains(text), "{finding}");
