@@ -129,6 +129,8 @@ async fn every_field_needs_its_scope() {
         for (what, token) in &credentials.invalid {
             assert_eq!(field.outcome(guarded, token).await, 401, "{document}: with {what}");
         }
+        let outcome = field.outcome(guarded, &credentials.rooted).await;
+        assert_eq!(outcome, 403, "{document}: with a key for content below a root");
         for (scope, token, is_enough) in credentials.keys_for(wanted) {
             let outcome = field.outcome(guarded, token).await;
             let expected = if is_enough { 200 } else { 403 };

@@ -144,6 +144,8 @@ async fn every_method_needs_its_scope() {
         for (what, token) in &credentials.invalid {
             assert_eq!(code_of(&channel, path, token).await, Code::Unauthenticated, "{path}: with {what}");
         }
+        let code = code_of(&channel, path, &credentials.rooted).await;
+        assert_eq!(code, Code::PermissionDenied, "{path}: with a key for content below a root");
         for (scope, token, is_enough) in credentials.keys_for(wanted) {
             let code = code_of(&channel, path, token).await;
             assert_eq!(code == Code::PermissionDenied, !is_enough, "{path}: {scope} instead of {wanted}: {code:?}");
