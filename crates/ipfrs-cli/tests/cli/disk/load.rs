@@ -1,12 +1,13 @@
 //! Clients that change everything that a daemon stores, and note what it acknowledged.
 
+mod ingest;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use futures::{SinkExt, StreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, codec};
 use ipfrs_proto::block::v1::block_service_client::BlockServiceClient;
@@ -18,9 +19,9 @@ use reqwest::multipart::{Form, Part};
 use reqwest::{Client, RequestBuilder};
 use serde_json::json;
 use tokio::sync::watch;
-use tokio_tungstenite::tungstenite::{self, Message};
 use tonic::transport::Channel;
 
+pub(crate) use self::ingest::ingested;
 use super::mounted::Disk;
 use crate::harness::Daemon;
 
@@ -479,43 +480,4 @@ impl<'a, 'b> Running<'a, 'b> {
         self.random.fill_bytes(&mut rest);
         self.append(upload, rest).await;
     }
-}
-
-impl Running<'_, '_> {
-    /// Sends messages over a WebSocket, each after the last was acknowledged.
-    async fn ingest(&mut self) {
-        if let Err(error) = self.try_ingest().await {
-            assert!(self.load.may_fail, "{error}");
-        }
-    }
-
-    async fn try_ingest(&mut self) -> Result<(), tungstenite::Error> {
-        let name = format!("{}-{}", self.name, self.count);
-        let address = self.load.url.strip_prefix("http://").unwrap();
-        let stream = tokio::net::TcpStream::connect(address).await?;
-        let url = format!("ws://{address}/ws/ingest?store=filesystem&name={name}");
-        let (mut socket, _) = tokio_tungstenite::client_async(url, stream).await?;
-        socket.next().await.transpose()?;
-        let mut end = 0;
-        for _ in 0..3 {
-            let begin = end;
-            end += self.bytes(2_000).len();
-            socket.send(Message::Binary((begin..end).map(ingested).collect())).await?;
-            match socket.next().await.transpose()? {
-                Some(Message::Text(text)) if text.contains(r#""ack""#) => {}
-                other => {
-                    assert!(self.load.may_fail, "{other:?}");
-                    return Ok(());
-                }
-            }
-            let value = Some(end.to_string().into_bytes());
-            self.load.note(|expected| drop(expected.there.insert(Key::Ingested(name.clone()), value)));
-        }
-        socket.close(None).await
-    }
-}
-
-/// Returns the byte at `position` of every ingested object.
-pub(crate) fn ingested(position: usize) -> u8 {
-    (position % 251) as u8
 }
