@@ -13,12 +13,14 @@ use crate::{browser, cargo, go, places, python, run};
 const SERVED: [&str; 6] =
     ["ipfrs-grpc", "ipfrs-http", "ipfrs-interface", "ipfrs-middleware", "ipfrs-node", "ipfrs-rpc"];
 
-/// Settings of the long tests: seconds of the gc stress test, kills of the crash test, power failures
-/// of the disk test, and cases of property tests.
-const LONG: [(&str, &str); 4] = [
+/// Settings of the long tests: seconds of the gc stress test, kills of the store and of a daemon, power failures of
+/// the disk tests, rounds of the tests that repeat a load, and cases of property tests.
+const LONG: [(&str, &str); 6] = [
     ("IPFRS_STRESS_SECONDS", "120"),
     ("IPFRS_KILL_ROUNDS", "2000"),
+    ("IPFRS_DAEMON_KILLS", "100"),
     ("IPFRS_POWER_FAILURES", "5000"),
+    ("IPFRS_ROUNDS", "10"),
     ("PROPTEST_CASES", "20000"),
 ];
 
@@ -76,7 +78,12 @@ pub(crate) fn long() -> Result<()> {
         ("ipfrs-node", "gc_stress_keeps_exactly_the_pinned_blocks"),
         ("ipfrs-store", "acknowledged_operations_survive_sigkill"),
         ("ipfrs-store", "damaged_"),
+        ("ipfrs-store", "random_power_failures"),
         ("ipfrs-cli", "acknowledged_changes_survive"),
+        ("ipfrs-cli", "jumps_of_the_clock"),
+        ("ipfrs-cli", "load_within_a_limit_of_memory"),
+        ("ipfrs-cli", "clients_that_hold_all_connections"),
+        ("ipfrs-cli", "transfers_that_run_at_sigterm"),
     ] {
         cargo("long tests", &["test", "--package", package, "--", name], &LONG)?;
     }

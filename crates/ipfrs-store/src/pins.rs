@@ -397,4 +397,6 @@ impl Inner {
 }
 
 #[cfg(test)]
+mod power_failures;
+#[cfg(test)]
 mod tests;

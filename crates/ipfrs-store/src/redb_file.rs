@@ -2,6 +2,8 @@
 
 mod noting_syncs;
 mod panics;
+#[cfg(test)]
+pub(crate) mod recorded;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -302,7 +304,10 @@ impl RedbFile {
                 return Err(redb::Error::Corrupted("it is empty".to_owned()));
             }
             let has_failed_sync = Arc::clone(&self.has_failed_sync);
-            load(NotingSyncs::new(FileBackend::new(file)?, has_failed_sync))
+            let backend = NotingSyncs::new(FileBackend::new(file)?, has_failed_sync);
+            #[cfg(test)]
+            let backend = recorded::Recorded::new(backend, &self.path);
+            load(backend)
         })?;
         self.checked(database)
     }

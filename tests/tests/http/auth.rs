@@ -1,6 +1,7 @@
 //! Authentication and authorisation: every route of every front-end, with every kind of credentials.
 
 mod content;
+mod credentials;
 mod graphql;
 mod grpc;
 mod operations;

@@ -2,14 +2,16 @@
 
 use std::net::IpAddr;
 
+use futures::FutureExt;
 use ipfrs_proto::block::v1::GetBlockRequest;
 use ipfrs_proto::block::v1::block_service_client::BlockServiceClient;
-use reqwest::{Method, Response};
+use reqwest::{Method, Response, Version};
 use serde_json::{Value, json};
 use tonic::Code;
 
+use crate::content;
 use crate::grpc::ABSENT;
-use crate::harness::{TestGateway, header};
+use crate::harness::{TestGateway, client, hash_of, header};
 
 /// Requests at once. Even a slow test sends twice as many before that many tokens are there again.
 const BURST: usize = 40;
@@ -118,7 +120,7 @@ async fn cached_content_and_commands_take_tokens_of_the_same_client() {
 async fn limits_that_a_reload_sets_count_requests_of_open_connections() {
     let mut gateway = TestGateway::start().await;
     let cid = gateway.add("", "hello").await;
-    let (client, url) = (crate::harness::client().build().unwrap(), gateway.url(&format!("/ipfs/{cid}")));
+    let (client, url) = (client().build().unwrap(), gateway.url(&format!("/ipfs/{cid}")));
     let get = async || client.get(&url).send().await.unwrap();
     // The head of the response is written without hyper, for headers that were seen before.
     for _ in 0..4 {
@@ -221,11 +223,47 @@ async fn callers_pay_for_themselves() {
     // Credentials that are not needed, or are wrong, do not give anyone a bucket.
     until_refused(async || gateway.request(Method::GET, "/").bearer_auth("x").send().await.unwrap()).await;
     let file = gateway.rpc("add").bearer_auth(&admin).header("content-type", "application/octet-stream").body("hello");
-    let cid = crate::harness::hash_of(&file.send().await.unwrap().json().await.unwrap());
+    let cid = hash_of(&file.send().await.unwrap().json().await.unwrap());
     let path = format!("/ipfs/{cid}");
     until_refused(async || gateway.request(Method::GET, &path).bearer_auth("x").send().await.unwrap()).await;
     // The operator is not locked out.
     for _ in 0..3 * BURST {
         assert_eq!(send(&admin).await.status(), 200);
+    }
+}
+
+#[tokio::test]
+async fn bytes_beyond_the_burst_are_not_sent_over_http1_and_http2() {
+    // Responses pay for pieces of this size. A further piece takes a minute.
+    const PIECE: usize = 256 * 1024;
+    let body = content::bytes(8 * 1024 * 1024);
+    for version in [Version::HTTP_11, Version::HTTP_2] {
+        let gateway = start(|config| {
+            config.auth.enabled = true;
+            (config.rate_limit.bytes_per_second, config.rate_limit.burst_bytes) = (1, 4 * PIECE as u64 + 1_000);
+        })
+        .await;
+        // The operator has no limits.
+        let operator = std::fs::read_to_string(gateway.repo().path().join("api-token")).unwrap();
+        let add = gateway.rpc("add").bearer_auth(&operator).header("content-type", "application/octet-stream");
+        let cid = hash_of(&add.body(body.clone()).send().await.unwrap().json().await.unwrap());
+        let builder = if version == Version::HTTP_2 { client().http2_prior_knowledge() } else { client() };
+        let address = builder.build().unwrap();
+        let mut response = address.get(gateway.url(&format!("/ipfs/{cid}"))).send().await.unwrap();
+        assert_eq!((response.status().as_u16(), response.version()), (200, version));
+        let mut received = Vec::new();
+        while received.len() < 4 * PIECE {
+            received.extend_from_slice(&response.chunk().await.unwrap().unwrap());
+        }
+        // Meanwhile, others get much more.
+        for _ in 0..4 {
+            let download = gateway.request(Method::GET, &format!("/v1/stream/download/{cid}")).bearer_auth(&operator);
+            content::assert_same(&download.send().await.unwrap().bytes().await.unwrap(), &body, "the download");
+        }
+        while let Some(chunk) = response.chunk().now_or_never() {
+            received.extend_from_slice(&chunk.unwrap().unwrap());
+        }
+        assert_eq!(received.len(), 4 * PIECE, "{version:?}");
+        content::assert_same(&received, &body[..4 * PIECE], "what is sent");
     }
 }

@@ -1,5 +1,7 @@
 //! `[tls]`: HTTPS on all listeners.
 
+mod listeners;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use reqwest::{Certificate, Client, ClientBuilder, Identity, Version};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, HandshakeKind, RootCertStore};
+use rustls::{ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -81,20 +83,43 @@ impl Issuer {
 
     /// Connects with this library, which shows the details of the handshake.
     async fn connect(&self, gateway: &TestGateway, config: &Arc<ClientConfig>, name: &str) -> TlsStream<TcpStream> {
-        let stream = TcpStream::connect(gateway.address()).await.unwrap();
-        let name = ServerName::try_from(name.to_owned()).unwrap();
-        TlsConnector::from(Arc::clone(config)).connect(name, stream).await.unwrap()
+        handshake(gateway.address(), config, name).await.unwrap()
     }
 
     fn client_config(&self) -> Arc<ClientConfig> {
+        self.client_config_of(rustls::ALL_VERSIONS, &["http/1.1"])
+    }
+
+    /// Returns the configuration of a client with these versions of TLS that offers these protocols.
+    fn client_config_of(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+        protocols: &[&str],
+    ) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
         let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         Arc::new(config)
     }
+
+    /// Returns the certificate and the key of a client, as PEM.
+    fn identity(&self, file: &str) -> [String; 2] {
+        ["pem", "key"].map(|end| fs::read_to_string(self.path(&format!("{file}.{end}"))).unwrap())
+    }
+}
+
+/// Completes a handshake with the server at `address`, which the client calls `name`.
+async fn handshake(
+    address: SocketAddr,
+    config: &Arc<ClientConfig>,
+    name: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let stream = TcpStream::connect(address).await?;
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    TlsConnector::from(Arc::clone(config)).connect(name, stream).await
 }
 
 fn leaf(path: &Path) -> CertificateDer<'static> {
@@ -225,7 +250,7 @@ async fn client_certificates_are_callers_with_scopes() {
         request.send().await.unwrap().status().as_u16()
     };
     let with = |name: &str| {
-        let pem = ["key", "pem"].map(|end| fs::read_to_string(issuer.path(&format!("{name}.{end}"))).unwrap()).concat();
+        let pem = issuer.identity(name).concat();
         issuer.client_at(address).identity(Identity::from_pem(pem.as_bytes()).unwrap()).build().unwrap()
     };
     let (ci, other, none) = (with("ci"), with("other"), issuer.client_at(address).build().unwrap());

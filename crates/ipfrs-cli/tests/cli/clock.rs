@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use rustix::process::Signal;
 
-use crate::harness::{Daemon, Place, content_of, noise};
+use crate::harness::{Daemon, Place, content_of, noise, rounds};
 
 /// Library that adds the number of seconds in a file to the time of day. Other clocks stay as they are.
 const LIBRARY: &str = r#"
@@ -118,8 +120,12 @@ fn jumps_of_the_clock_lose_nothing_and_stop_nothing() {
     let root = place.ok(&["add", "-rQ", "tree"]);
     let key = place.ok(&["key", "gen", "mine"]);
     let mut files = vec![(root.clone(), "tree".to_owned())];
-    // To 2027, 1983, 2190 and back, from wherever this runs.
-    for (round, days) in [400, -16_000, 60_000, 0].into_iter().enumerate() {
+    // To 2027, 1983, 2190 and back, from wherever this runs; and then to random times. Those before a restart are in
+    // the future, because names have expired for a daemon that starts much later.
+    let mut random = SmallRng::seed_from_u64(1);
+    let more = (1..rounds()).flat_map(|_| [random.random_range(1..60_000), random.random_range(-16_000..60_000)]);
+    let more: Vec<_> = more.collect();
+    for (round, days) in [400, -16_000, 60_000, 0].into_iter().chain(more).enumerate() {
         let upload = begin_upload(&daemon);
         assert!(send_half(&daemon, &upload, 0).starts_with("HTTP/1.1 204"));
         clock.jump(days);

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -374,9 +375,9 @@ fn hangup_changes_nothing_while_the_file_of_the_repo_is_missing() {
     assert!(line.contains("config.toml is missing"), "{line}");
 }
 
-/// Calls `log/level`, and returns the response with its head.
-fn levels(daemon: &Daemon, arguments: &str) -> String {
-    let request = format!("POST /api/v0/log/level{arguments} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+/// Sends `log/level` with a query, and returns the response.
+fn levels(daemon: &Daemon, query: &str) -> String {
+    let request = format!("POST /api/v0/log/level{query} HTTP/1.0\r\nHost: localhost\r\n\r\n");
     let mut response = String::new();
     daemon.send(&request).read_to_string(&mut response).unwrap();
     response
@@ -411,6 +412,33 @@ fn hangup_keeps_the_level_that_a_client_has_set() {
     daemon.wait_for_log("reloaded the configuration");
     let response = levels(&daemon, "");
     assert!(response.contains("\"debug\""), "{response}");
+}
+
+#[test]
+fn hangup_applies_a_new_level_of_the_log() {
+    let place = Place::new();
+    let write = |level: &str| place.write("daemon.toml", format!("[log]\nlevel = \"{level}\"\n").as_bytes());
+    write("error");
+    let mut daemon = place.start(&["--config", "daemon.toml"]);
+    let response = levels(&daemon, "?arg=ipfrs_store");
+    assert!(response.contains("\"error\""), "{response}");
+    write("debug");
+    daemon.signal(Signal::HUP);
+    // The first line of the log, because its level is info.
+    daemon.wait_for_log("reloaded the configuration");
+    let response = levels(&daemon, "?arg=ipfrs_store");
+    assert!(response.contains("\"debug\""), "{response}");
+    write("error");
+    daemon.signal(Signal::HUP);
+    // No line of the log tells that this level applies.
+    let watchdog = Instant::now() + Duration::from_secs(60);
+    while !levels(&daemon, "?arg=ipfrs_store").contains("\"error\"") {
+        assert!(Instant::now() < watchdog, "the level stays");
+    }
+    daemon.signal(Signal::TERM);
+    let (code, log) = daemon.wait();
+    assert_eq!(code, Some(0));
+    assert!(!log.contains("stopping"), "{log}");
 }
 
 /// Returns a daemon to which sockets are passed as a service manager does: the shell makes standard input descriptor 3.

@@ -1,4 +1,4 @@
-//! Power failures and failing disks beneath a daemon under a load of all kinds.
+//! Kills of a daemon under a load of all kinds, and power failures and failing disks beneath it.
 
 mod check;
 mod crash;
@@ -23,6 +23,9 @@ use crate::harness::{Daemon, Place};
 
 /// Number of power failures; `IPFRS_POWER_FAILURES` overrides it.
 const POWER_FAILURES: usize = 60;
+
+/// Number of kills; `IPFRS_DAEMON_KILLS` overrides it.
+const KILLS: u64 = 5;
 
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
@@ -61,11 +64,11 @@ fn acknowledged_changes_survive_power_failures_at_any_moment() {
     let (place, runtime) = (Place::new(), runtime());
     let seed = std::env::var("IPFRS_SEED").map_or(1, |seed| seed.parse().unwrap());
     let mut daemon = start(&place, &disk.path().join("repo"));
-    let mut load = Load::new(&disk, daemon.url(), false);
+    let mut load = Load::new(Some(&disk), &daemon, false);
     runtime.block_on(load.run(4, 25, seed));
     daemon.kill();
     daemon = start(&place, &disk.path().join("repo"));
-    load = load.at(daemon.url());
+    load = load.at(&daemon);
     runtime.block_on(load.run(4, 10, seed + 1));
     drop(daemon);
 
@@ -102,6 +105,25 @@ fn assert_serves(runtime: &Runtime, daemon: &Daemon, repo: &Path, expected: &Exp
     assert!(found.is_empty(), "{case}: {found:#?}");
 }
 
+#[test]
+fn acknowledged_changes_survive_kills_under_load() {
+    let kills = std::env::var("IPFRS_DAEMON_KILLS").map_or(KILLS, |count| count.parse().unwrap());
+    let seed = std::env::var("IPFRS_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let (place, runtime) = (Place::new(), runtime());
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut daemon = start(&place, &place.repo());
+    let mut load = Load::new(None, &daemon, false);
+    for kill in 0..kills {
+        let notes = random.random_range(30..120);
+        runtime.block_on(load.run_until(4, seed + kill, notes, || daemon.kill()));
+        daemon = start(&place, &place.repo());
+        load = load.at(&daemon);
+        assert_serves(&runtime, &daemon, &place.repo(), &load.expected(), &format!("kill {kill}, seed {seed}"));
+    }
+    runtime.block_on(load.run(4, 10, seed + kills));
+    assert_serves(&runtime, &daemon, &place.repo(), &load.expected(), "after the last kill");
+}
+
 /// Parts of a repo that fail alone.
 const PARTS: [&str; 7] = ["packs", "index", "pins.redb", "mutable-files", "uploads", "ingest", ""];
 
@@ -115,7 +137,7 @@ fn acknowledged_changes_survive_a_failing_disk() {
         let (place, runtime) = (Place::new(), runtime());
         let repo = disk.path().join("repo");
         let daemon = start(&place, &repo);
-        let mut load = Load::new(&disk, daemon.url(), true);
+        let mut load = Load::new(Some(&disk), &daemon, true);
         runtime.block_on(load.run(3, 8, seed));
         disk.set_failing(Some(Failing { fault, path: part.to_owned(), after: number as u32 % 5 }));
         runtime.block_on(load.run(3, 8, seed + 1));

@@ -1,5 +1,7 @@
 //! `doctor`: findings, remedies and exit codes.
 
+mod resources;
+
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;

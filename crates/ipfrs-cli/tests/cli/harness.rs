@@ -143,6 +143,8 @@ pub(crate) struct Daemon {
     pub(crate) urls: Vec<String>,
     /// URL of the API listener, if there is one.
     api: Option<String>,
+    /// Address of the gRPC listener, if there is one.
+    pub(crate) grpc: Option<String>,
     _stdout: BufReader<ChildStdout>,
     log: BufReader<std::process::ChildStderr>,
 }
@@ -152,7 +154,7 @@ impl Daemon {
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut log = BufReader::new(child.stderr.take().unwrap());
-        let (mut urls, mut api) = (Vec::new(), None);
+        let (mut urls, mut api, mut grpc) = (Vec::new(), None, None);
         loop {
             let mut line = String::new();
             if stdout.read_line(&mut line).unwrap() == 0 {
@@ -164,11 +166,12 @@ impl Daemon {
             match line.trim_end().split_once(": ") {
                 Some(("Gateway", url)) => urls.push(url.to_owned()),
                 Some(("API", url)) => api = Some(url.to_owned()),
+                Some(("gRPC", address)) => grpc = Some(address.to_owned()),
                 None if line == "Ready\n" => break,
                 _ => {}
             }
         }
-        Self { child, urls, api, _stdout: stdout, log }
+        Self { child, urls, api, grpc, _stdout: stdout, log }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -237,6 +240,12 @@ pub(crate) fn skipped(why: &str) {
     // Not `eprintln!`, whose output the test harness shows for failed tests only.
     let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why} (IPFRS_REQUIRE_ALL_TESTS makes this a failure)");
     assert!(std::env::var_os("IPFRS_REQUIRE_ALL_TESTS").is_none(), "{why}");
+}
+
+/// Returns how many rounds a test has whose strength depends on them: one, unless the variable `IPFRS_ROUNDS` sets
+/// another number.
+pub(crate) fn rounds() -> usize {
+    std::env::var("IPFRS_ROUNDS").map_or(1, |rounds| rounds.parse().unwrap())
 }
 
 /// Returns pseudorandom bytes (xorshift64*), so that no two chunks are equal.

@@ -7,6 +7,7 @@ mod audit;
 mod auth;
 mod backup;
 mod bench;
+mod certificates;
 #[cfg(target_os = "linux")]
 mod clock;
 mod configuration;
@@ -23,6 +24,7 @@ mod help;
 mod hostile;
 mod logs_and_traces;
 mod losses;
+mod lost_index;
 #[cfg(target_os = "linux")]
 mod memory_limit;
 mod migrate;
@@ -35,3 +37,4 @@ mod pins;
 mod read_only;
 mod streams;
 mod tensors;
+mod terminate;

@@ -6,7 +6,7 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use crate::harness::{Daemon, Place, in_shell, noise, skipped};
+use crate::harness::{Daemon, Place, in_shell, noise, rounds, skipped};
 
 /// Memory for the daemon, including the files that the system caches for it, in bytes.
 const LIMIT: u64 = 256 * 1024 * 1024;
@@ -44,19 +44,11 @@ impl Drop for Group {
     }
 }
 
-#[test]
-fn load_within_a_limit_of_memory_ends_no_daemon() {
-    let Some(group) = Group::new() else {
-        return skipped("this user may not create control groups, so the limit of memory is not tested");
-    };
-    let place = Place::new();
-    let command = place.command(&["gateway", "start", "--port", "0", "--workers", "2"]);
-    let procs = group.0.join("cgroup.procs");
-    let script = format!("echo $$ > {}; exec \"$0\" \"$@\"", procs.display());
-    let daemon = Daemon::start(in_shell(&script, &command));
-    assert!(fs::read_to_string(&procs).unwrap().lines().any(|id| id == daemon.id().to_string()));
-
-    let files: Vec<_> = (0..FILES).map(|number| (format!("file-{number}"), noise(FILE_BYTES + number))).collect();
+/// Adds and reads files beside clients that neither read nor send on, and removes the files.
+fn load(place: &Place, daemon: &Daemon, round: usize) {
+    // Every round has other files.
+    let file = |number: usize| (format!("file-{number}"), noise(FILE_BYTES + round * FILES + number));
+    let files: Vec<_> = (0..FILES).map(file).collect();
     let added: Vec<_> = thread::scope(|scope| {
         let add = |(name, content): &(String, Vec<u8>)| {
             place.write(name, content);
@@ -76,7 +68,6 @@ fn load_within_a_limit_of_memory_ends_no_daemon() {
     let held: Vec<_> = (0..SLOW_CLIENTS).map(|index| daemon.send(&requests(index))).collect();
     thread::scope(|scope| {
         for ((_, content), cid) in files.iter().zip(&added) {
-            let place = &place;
             scope.spawn(move || assert!(place.run(&["cat", cid]).stdout == *content));
             scope.spawn(move || place.ok(&["get", "-aC", cid, "-o", &format!("{cid}.tar.gz")]));
         }
@@ -84,6 +75,25 @@ fn load_within_a_limit_of_memory_ends_no_daemon() {
     place.ok(&["repo", "gc"]);
     place.ok(&["repo", "verify"]);
     drop(held);
+    added.iter().for_each(|cid| drop(place.ok(&["pin", "rm", cid])));
+    place.ok(&["repo", "gc"]);
+}
+
+#[test]
+fn load_within_a_limit_of_memory_ends_no_daemon() {
+    let Some(group) = Group::new() else {
+        return skipped("this user may not create control groups, so the limit of memory is not tested");
+    };
+    let place = Place::new();
+    let command = place.command(&["gateway", "start", "--port", "0", "--workers", "2"]);
+    let procs = group.0.join("cgroup.procs");
+    let script = format!("echo $$ > {}; exec \"$0\" \"$@\"", procs.display());
+    let daemon = Daemon::start(in_shell(&script, &command));
+    assert!(fs::read_to_string(&procs).unwrap().lines().any(|id| id == daemon.id().to_string()));
+
+    for round in 0..rounds() {
+        load(&place, &daemon, round);
+    }
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.wait().0, Some(0));
 }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::harness::{Daemon, Place, in_shell};
+use crate::harness::{Daemon, Place, in_shell, rounds};
 
 /// Number of files that the daemon may open. It needs some 30 by itself, and connections leave 64.
 const OPEN_FILES: usize = 88;
@@ -18,23 +18,25 @@ fn clients_that_hold_all_connections_stop_no_other_request() {
     let command = place.command(&["gateway", "start", "--port", "0", "--workers", "2"]);
     let daemon = Daemon::start(in_shell(&format!("ulimit -n {OPEN_FILES}; exec \"$0\" \"$@\""), &command));
     let get = format!("GET /ipfs/{id} HTTP/1.1\r\nHost: x\r\n\r\n");
-    let mut kept = daemon.send(&get);
-    assert_eq!(read_response(&mut kept), "hello\n");
-    let mut held: Vec<_> = (0..CONNECTIONS).map(|_| daemon.send("GET / HTTP/1.1\r\n")).collect();
-    // The API listener has connections of its own.
-    assert!(call(&mut daemon.connect_to_api(), "files/mkdir?arg=/a", "").is_empty());
-    // A connection from before reads and writes, with files that are opened for it.
-    kept.write_all(get.as_bytes()).unwrap();
-    assert_eq!(read_response(&mut kept), "hello\n");
-    let form = "--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nnew\r\n--x--\r\n";
-    assert!(call(&mut kept, "block/put", form).contains("\"Size\":3"));
-    assert!(call(&mut kept, "key/gen?arg=k", "").contains("\"Name\":\"k\""));
-    // A connection that waits is served once others have gone.
-    let mut waiting = held.pop().unwrap();
-    drop(held);
-    waiting.write_all(format!("Host: x\r\n\r\n{get}").as_bytes()).unwrap();
-    read_response(&mut waiting);
-    assert_eq!(read_response(&mut waiting), "hello\n");
+    for round in 0..rounds() {
+        let mut kept = daemon.send(&get);
+        assert_eq!(read_response(&mut kept), "hello\n");
+        let mut held: Vec<_> = (0..CONNECTIONS).map(|_| daemon.send("GET / HTTP/1.1\r\n")).collect();
+        // The API listener has connections of its own.
+        assert!(call(&mut daemon.connect_to_api(), &format!("files/mkdir?arg=/a{round}"), "").is_empty());
+        // A connection from before reads and writes, with files that are opened for it.
+        kept.write_all(get.as_bytes()).unwrap();
+        assert_eq!(read_response(&mut kept), "hello\n");
+        let form = "--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nnew\r\n--x--\r\n";
+        assert!(call(&mut kept, "block/put", form).contains("\"Size\":3"));
+        assert!(call(&mut kept, &format!("key/gen?arg=k{round}"), "").contains(&format!("\"Name\":\"k{round}\"")));
+        // A connection that waits is served once others have gone.
+        let mut waiting = held.pop().unwrap();
+        drop(held);
+        waiting.write_all(format!("Host: x\r\n\r\n{get}").as_bytes()).unwrap();
+        read_response(&mut waiting);
+        assert_eq!(read_response(&mut waiting), "hello\n");
+    }
     daemon.kill();
 }
 

@@ -13,6 +13,8 @@ use std::thread::{self, ThreadId};
 
 use ipfrs_core::Cid;
 use parking_lot::Mutex;
+use rand::Rng;
+use rand::rngs::StdRng;
 
 /// Bytes that a disk writes atomically.
 const SECTOR: usize = 512;
@@ -153,17 +155,33 @@ impl Recorder {
     /// Stops recording. Returns every state in which a crash may have left the store, and the expected content of
     /// each.
     pub(super) fn end(&self) -> Vec<(Files, Arc<Expected>)> {
-        RECORDERS.lock().retain(|recorder| recorder.dir != self.dir);
-        let recorded = std::mem::take(&mut *self.recorded.lock());
         let mut crashes = Vec::new();
         let mut before = None;
-        for instant in &recorded.instants {
+        for instant in &self.stop() {
             crashes.extend(instant.crashes(before).into_iter().map(|files| (files, Arc::clone(&instant.expected))));
             before = Some(instant);
         }
         let mut seen = std::collections::HashSet::new();
         crashes.retain(|crash| seen.insert(crash.clone()));
         crashes
+    }
+
+    /// Stops recording. Returns `count` random states in which a power failure may have left the store, and the
+    /// expected content of each. The more was not synced at a time, the more states are of that time.
+    pub(super) fn end_by_power_failures(&self, count: usize, random: &mut StdRng) -> Vec<(Files, Arc<Expected>)> {
+        let instants = self.stop();
+        let unsynced = instants.iter().flat_map(|instant| std::iter::repeat_n(instant, instant.unsynced_sectors()));
+        let unsynced: Vec<&Instant> = unsynced.collect();
+        let failure = |_| {
+            let instant = unsynced[random.random_range(0..unsynced.len())];
+            (instant.power_failure(random), Arc::clone(&instant.expected))
+        };
+        (0..count).map(failure).collect()
+    }
+
+    fn stop(&self) -> Vec<Instant> {
+        RECORDERS.lock().retain(|recorder| recorder.dir != self.dir);
+        std::mem::take(&mut *self.recorded.lock()).instants
     }
 }
 
@@ -215,6 +233,38 @@ impl Instant {
             crashes.push(back);
         }
         crashes
+    }
+
+    fn unsynced_sectors(&self) -> usize {
+        let sectors = self.durable.iter().map(|(path, sure)| (self.files[path].len() - sure).div_ceil(SECTOR));
+        sectors.sum()
+    }
+
+    /// Returns the files after a power failure: of each, a random part of the sectors that were not synced is lost, and
+    /// the length may be any between the synced and the new one.
+    fn power_failure(&self, random: &mut StdRng) -> Files {
+        let mut files = self.files.clone();
+        for (path, sure) in &self.durable {
+            let bytes = &self.files[path];
+            let len = match random.random_range(0..4) {
+                0 => *sure,
+                1 => random.random_range(*sure..=bytes.len()).next_multiple_of(SECTOR).min(bytes.len()),
+                _ => bytes.len(),
+            };
+            let mut left = bytes[..len].to_vec();
+            // Of eight sectors, this many are lost: none, all, or a part.
+            let lost = random.random_range(0..=8);
+            let mut start = *sure;
+            while start < len {
+                let end = len.min(start - start % SECTOR + SECTOR);
+                if random.random_range(0..8) < lost {
+                    left[start..end].fill(0);
+                }
+                start = end;
+            }
+            files.insert(path.clone(), left.into());
+        }
+        files
     }
 }
 

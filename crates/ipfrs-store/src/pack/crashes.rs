@@ -12,6 +12,8 @@ use futures::TryStreamExt;
 use ipfrs_core::hash::{self, HashFunction};
 use ipfrs_core::{Block, Cid, codec, cores};
 use parking_lot::Mutex;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use tempfile::TempDir;
 
 use super::crash_recorder::{Expected, Files, Recorder, restore};
@@ -20,6 +22,9 @@ use super::losses::OR_UNFINISHED;
 use super::recovery::{self, contradiction, find_packs};
 use super::{PackOptions, PackStore};
 use crate::store::{BlockStore, CompactOptions, PutMode};
+
+/// Number of random power failures, unless the variable `IPFRS_POWER_FAILURES` sets another.
+const POWER_FAILURES: usize = 1_000;
 
 pub(super) fn options() -> PackOptions {
     PackOptions { pack_bytes: 64 * 1024, ..PackOptions::default() }
@@ -166,8 +171,8 @@ fn assert_all_recover(crashes: &[(Files, Arc<Expected>)]) {
     });
 }
 
-/// Returns the crash states of a store that puts and deletes blocks, creates and merges runs, and compacts its packs.
-async fn crashes_of_a_life(dir: &Path) -> Vec<(Files, Arc<Expected>)> {
+/// Records a store that puts and deletes blocks, creates and merges runs, and compacts its packs.
+async fn recorded_life(dir: &Path) -> Arc<Recorder> {
     let mut watched = Watched::open(dir);
     for round in 0..10 {
         watched.put(round * 10..round * 10 + 8 + round % 3).await;
@@ -182,14 +187,14 @@ async fn crashes_of_a_life(dir: &Path) -> Vec<(Files, Arc<Expected>)> {
     watched.put(10..30).await;
     watched.delete(0..20).await;
     watched.store.close().await.unwrap();
-    watched.recorder.end()
+    watched.recorder
 }
 
 #[test]
 fn crash_at_any_point_loses_nothing_and_keeps_index_usable() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let dir = directory();
-    let crashes = runtime.block_on(crashes_of_a_life(dir.path()));
+    let crashes = runtime.block_on(recorded_life(dir.path())).end();
     let holds = |count: usize, is_one: fn(&str) -> bool| {
         let is_one = |(files, _): &&(Files, _)| {
             files.keys().filter(|path| is_one(path.file_name().unwrap().to_str().unwrap())).count() >= count
@@ -200,6 +205,19 @@ fn crash_at_any_point_loses_nothing_and_keeps_index_usable() {
     assert!(holds(1, |name| name == "manifest.new") > 20);
     assert!(holds(2, |name| name.ends_with(".car")) > 20);
     assert!(holds(1, |name| name == "00000001.car") < crashes.len() / 2, "it was compacted");
+    assert_all_recover(&crashes);
+}
+
+#[test]
+fn random_power_failures_lose_nothing() {
+    let failures = std::env::var("IPFRS_POWER_FAILURES").map_or(POWER_FAILURES, |count| count.parse().unwrap());
+    let seed = std::env::var("IPFRS_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let dir = directory();
+    let recorder = runtime.block_on(recorded_life(dir.path()));
+    let crashes = recorder.end_by_power_failures(failures, &mut StdRng::seed_from_u64(seed));
+    let different: BTreeSet<_> = crashes.iter().map(|(files, _)| files).collect();
+    assert!(different.len() > failures.min(1_000) / 5, "{} of {failures} are different", different.len());
     assert_all_recover(&crashes);
 }
 

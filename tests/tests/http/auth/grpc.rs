@@ -1,11 +1,18 @@
 //! gRPC on its own listener, and gRPC-Web.
 
+use bytes::Buf;
+use futures::stream;
 use ipfrs_proto::block::v1::block_service_client::BlockServiceClient;
 use ipfrs_proto::block::v1::{GetBlockRequest, StreamBlocksRequest};
+use prost::Message;
+use prost_reflect::prost_types::FileDescriptorSet;
 use reqwest::Method;
-use tonic::{Code, Request};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
 
 use super::Guarded;
+use super::credentials::Credentials;
 use crate::grpc::{ABSENT, raw};
 
 fn with<T>(message: T, token: &str) -> Request<T> {
@@ -38,12 +45,121 @@ async fn methods_need_their_scope() {
     assert_eq!(watch.unwrap_err().code(), Code::Unauthenticated);
 }
 
+/// Codec of messages without fields. It skips the fields of received messages.
+#[derive(Clone, Copy)]
+struct Empty;
+
+impl Codec for Empty {
+    type Encode = ();
+    type Decode = ();
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for Empty {
+    type Item = ();
+    type Error = Status;
+
+    fn encode(&mut self, (): (), _buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        Ok(())
+    }
+}
+
+impl Decoder for Empty {
+    type Item = ();
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
+        buffer.advance(buffer.remaining());
+        Ok(Some(()))
+    }
+}
+
+/// Returns the paths of all methods that the daemon has, from their descriptors.
+fn methods() -> Vec<String> {
+    let sets = [
+        ipfrs_proto::FILE_DESCRIPTOR_SET,
+        tonic_health::pb::FILE_DESCRIPTOR_SET,
+        tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
+        tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
+    ];
+    let mut methods = Vec::new();
+    for file in sets.iter().flat_map(|set| FileDescriptorSet::decode(*set).unwrap().file) {
+        for service in &file.service {
+            let path = |method: &str| format!("/{}.{}/{method}", file.package(), service.name());
+            methods.extend(service.method.iter().map(|method| path(method.name())));
+        }
+    }
+    methods
+}
+
+/// Returns the scope that a method needs, or `None` if it needs no credentials.
+fn scope_of(path: &str) -> Option<&'static str> {
+    Some(match path.rsplit_once('/').unwrap().1 {
+        "Check" => return None,
+        "List" | "Watch" | "ServerReflectionInfo" => "read",
+        "GetBlock" | "HasBlock" | "BatchGetBlocks" => "read",
+        "GetDag" | "ResolvePath" | "TraverseDag" | "GetDagStats" => "read",
+        "GetFile" | "ListDirectory" | "GetFileInfo" => "read",
+        "GetTensor" | "GetTensorInfo" | "SliceTensor" | "GetTensorStats" | "StreamTensors" => "read",
+        "PutBlock" | "DeleteBlock" | "BatchPutBlocks" | "StreamBlocks" => "write",
+        "PutDag" | "AddFile" | "PutTensor" => "write",
+        "PinFile" | "UnpinFile" => "pin",
+        _ => panic!("{path}: add the scope that it needs to this table"),
+    })
+}
+
+/// Calls a method with one empty message. Returns the code of its first message or of its status.
+async fn code_of(channel: &Channel, path: &str, token: &str) -> Code {
+    let mut client = tonic::client::Grpc::new(channel.clone());
+    client.ready().await.unwrap();
+    let request = with(stream::iter([()]), token);
+    let first = match client.streaming(request, path.parse().unwrap(), Empty).await {
+        Ok(response) => response.into_inner().message().await,
+        Err(status) => Err(status),
+    };
+    first.map_or_else(|status| status.code(), |_| Code::Ok)
+}
+
+#[tokio::test]
+async fn every_method_needs_its_scope() {
+    let credentials = Credentials::start(|_| {}).await;
+    let channel = credentials.guarded.gateway.channel();
+    let methods = methods();
+    assert!(methods.len() > 20, "{methods:?}");
+    for path in &methods {
+        let Some(wanted) = scope_of(path) else {
+            assert_eq!(code_of(&channel, path, "").await, Code::Ok, "{path}");
+            continue;
+        };
+        assert_eq!(code_of(&channel, path, "").await, Code::Unauthenticated, "{path}: without credentials");
+        for (what, token) in &credentials.invalid {
+            assert_eq!(code_of(&channel, path, token).await, Code::Unauthenticated, "{path}: with {what}");
+        }
+        let code = code_of(&channel, path, &credentials.rooted).await;
+        assert_eq!(code, Code::PermissionDenied, "{path}: with a key for content below a root");
+        for (scope, token, is_enough) in credentials.keys_for(wanted) {
+            let code = code_of(&channel, path, token).await;
+            assert_eq!(code == Code::PermissionDenied, !is_enough, "{path}: {scope} instead of {wanted}: {code:?}");
+            assert_ne!(code, Code::Unauthenticated, "{path}: {scope}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn stream_ends_when_its_key_is_revoked() {
     let guarded = Guarded::start().await;
     let writer = guarded.key(&["write"]).await;
     let mut client = BlockServiceClient::new(guarded.gateway.channel());
-    let silent = futures::stream::pending::<StreamBlocksRequest>();
+    let silent = stream::pending::<StreamBlocksRequest>();
     let mut stream = client.stream_blocks(with(silent, &writer)).await.unwrap().into_inner();
     guarded.revoke(&writer).await;
     assert_eq!(stream.message().await.unwrap_err().code(), Code::Unauthenticated);

@@ -5,10 +5,9 @@ use std::fs;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{Guarded, id_of};
+use super::credentials::Credentials;
+use super::{Guarded, client, id_of};
 use crate::harness::{TestGateway, header};
-
-const SCOPES: [&str; 5] = ["read", "write", "pin", "names", "admin"];
 
 /// An operation, and the scope that its description demands.
 struct Operation {
@@ -47,33 +46,16 @@ async fn operations(gateway: &TestGateway) -> Vec<Operation> {
     operations
 }
 
-#[tokio::test]
-async fn every_operation_needs_the_scope_of_its_description() {
-    let guarded = Guarded::start().await;
-    let mut keys = Vec::new();
-    for scope in SCOPES {
-        keys.push((scope, guarded.key(&[scope]).await));
-    }
-    let revoked = guarded.key(&SCOPES).await;
-    guarded.revoke(&revoked).await;
-    let expired = guarded.key(&SCOPES).await;
-    let repo = guarded.gateway.stop().await;
-    let file = repo.path().join("auth/keys.json");
-    let mut stored: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    for key in stored["keys"].as_array_mut().unwrap() {
-        if key["id"] == id_of(&expired) {
-            key["expires"] = json!(1_000_000_000);
-        }
-    }
-    fs::write(&file, stored.to_string()).unwrap();
-    let change = |config: &mut ipfrs_interface::Config| {
-        config.auth.enabled = true;
-        config.auth.max_failures_per_minute = 60_000;
-    };
-    let guarded = Guarded::over(TestGateway::start_on(repo, change).await);
-
-    for Operation { method, path, need } in operations(&guarded.gateway).await {
-        let status = async |token: &str| guarded.send(method.clone(), &path, token, None).await.status().as_u16();
+/// Sends every operation to the listener at `base`, with every kind of credentials.
+async fn try_every_operation(credentials: &Credentials, base: &str) {
+    let client = client().build().unwrap();
+    for Operation { method, path, need } in operations(&credentials.guarded.gateway).await {
+        let send = async |token: &str| {
+            let request = client.request(method.clone(), format!("{base}{path}"));
+            let request = if token.is_empty() { request } else { request.bearer_auth(token) };
+            request.send().await.unwrap()
+        };
+        let status = async |token: &str| send(token).await.status().as_u16();
         let is_refused = |status: u16| status == 401 || status == 403;
         if need == Need::Nothing {
             assert!(!is_refused(status("").await), "{method} {path}: needs nothing");
@@ -84,19 +66,18 @@ async fn every_operation_needs_the_scope_of_its_description() {
             assert_eq!(status("").await, 200);
             continue;
         }
-        let anonymous = guarded.send(method.clone(), &path, "", None).await;
         // The first message may have the token.
         if path == "/graphql/ws" {
             continue;
         }
+        let anonymous = send("").await;
         assert_eq!(anonymous.status(), 401, "{method} {path}: without credentials");
         assert!(header(&anonymous, "www-authenticate").starts_with("Bearer"), "{method} {path}");
-        for token in [&revoked, &expired, "ipfrs_abcdefgh_x", "a.b.c"] {
-            assert_eq!(status(token).await, 401, "{method} {path}: with {token}");
+        for (what, token) in &credentials.invalid {
+            assert_eq!(status(token).await, 401, "{method} {path}: with {what}");
         }
         let Need::Scope(wanted) = need else { continue };
-        for (scope, token) in &keys {
-            let is_enough = *scope == wanted || *scope == "admin";
+        for (scope, token, is_enough) in credentials.keys_for(&wanted) {
             // It would end here.
             if is_enough && path == "/api/v0/shutdown" {
                 continue;
@@ -106,7 +87,41 @@ async fn every_operation_needs_the_scope_of_its_description() {
             assert_ne!(status, 401, "{method} {path}: {scope}");
         }
     }
-    assert_eq!(guarded.post("/api/v0/shutdown", &keys[4].1).await.status(), 200);
+}
+
+#[tokio::test]
+async fn every_operation_needs_the_scope_of_its_description() {
+    let credentials = Credentials::start(|_| {}).await;
+    let base = credentials.guarded.gateway.url("");
+    try_every_operation(&credentials, &base).await;
+    let (_, admin) = credentials.keys.last().unwrap();
+    assert_eq!(credentials.guarded.post("/api/v0/shutdown", admin).await.status(), 200);
+}
+
+#[tokio::test]
+async fn api_listener_has_the_rules_of_the_main_port() {
+    let credentials = Credentials::start(|config| (config.api.enabled, config.api.port) = (true, Some(0))).await;
+    let base = format!("http://{}", credentials.guarded.gateway.gateway.api_addresses()[0]);
+    try_every_operation(&credentials, &base).await;
+}
+
+#[tokio::test]
+async fn public_listener_has_no_operation_for_any_caller() {
+    let credentials = Credentials::start(|config| {
+        config.public.enabled = true;
+        (config.public.host, config.public.port) = ("127.0.0.1".to_owned(), 0);
+    })
+    .await;
+    let base = format!("http://{}", credentials.guarded.gateway.gateway.public_addresses()[0]);
+    let client = client().build().unwrap();
+    let (_, admin) = credentials.keys.last().unwrap();
+    for Operation { method, path, .. } in operations(&credentials.guarded.gateway).await {
+        for token in ["", admin] {
+            let request = client.request(method.clone(), format!("{base}{path}"));
+            let request = if token.is_empty() { request } else { request.bearer_auth(token) };
+            assert_eq!(request.send().await.unwrap().status(), 404, "{method} {path}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use reqwest::{Method, Response};
 
+use super::credentials::Credentials;
 use super::{Guarded, client};
 use crate::harness::header;
 use crate::websocket::Client as WebSocket;
@@ -70,4 +71,32 @@ async fn websocket_needs_credentials_and_ends_with_them() {
     let basic = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, format!("any:{writer}"));
     let basic = format!("Basic {basic}");
     assert!(WebSocket::open(address, "/ws/ingest?name=x", &[("authorization", &basic)]).await.is_ok());
+}
+
+#[tokio::test]
+async fn websockets_need_their_scope() {
+    let credentials = Credentials::start(|_| {}).await;
+    let address = credentials.guarded.gateway.address();
+    let refusal = async |path: &str, token: &str| {
+        let bearer = format!("Bearer {token}");
+        WebSocket::open(address, path, &[("authorization", &bearer)]).await.err()
+    };
+    for (path, wanted) in [("/ws", "read"), ("/ws/ingest?name=", "write")] {
+        for (what, token) in &credentials.invalid {
+            assert_eq!(refusal(path, token).await, Some(401), "{path}: with {what}");
+        }
+        assert_eq!(refusal(path, &credentials.rooted).await, Some(403), "{path}");
+        for (scope, token, is_enough) in credentials.keys_for(wanted) {
+            let path = if path.ends_with('=') { format!("{path}{scope}") } else { path.to_owned() };
+            let expected = (!is_enough).then_some(403);
+            assert_eq!(refusal(&path, token).await, expected, "{path}: {scope} instead of {wanted}");
+        }
+    }
+    let protocol = [("sec-websocket-protocol", "graphql-transport-ws")];
+    for (what, token) in &credentials.invalid {
+        let mut client = WebSocket::open(address, "/graphql/ws", &protocol).await.unwrap();
+        let payload = serde_json::json!({ "Authorization": format!("Bearer {token}") });
+        client.send(serde_json::json!({ "type": "connection_init", "payload": payload }).to_string()).await;
+        assert_eq!(client.close_code().await, 4403, "{what}");
+    }
 }

@@ -19,9 +19,9 @@ use super::Guarded;
 use crate::harness::header;
 use crate::source_server::SourceServer;
 
-const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
+pub(super) const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
-fn key_set(kid: &str, secret: &[u8]) -> String {
+pub(super) fn key_set(kid: &str, secret: &[u8]) -> String {
     json!({ "keys": [{ "kty": "oct", "alg": "HS256", "kid": kid, "k": URL_SAFE_NO_PAD.encode(secret) }] }).to_string()
 }
 
@@ -33,12 +33,12 @@ fn signed_with(header: Value, claims: &str) -> String {
     format!("{message}.{signature}")
 }
 
-fn token(kid: &str, algorithm: Algorithm, claims: &Value) -> String {
+pub(super) fn token(kid: &str, algorithm: Algorithm, claims: &Value) -> String {
     let header = Header { kid: Some(kid.to_owned()), ..Header::new(algorithm) };
     encode(&header, claims, &EncodingKey::from_secret(SECRET)).unwrap()
 }
 
-fn claims(change: impl FnOnce(&mut Value)) -> Value {
+pub(super) fn claims(change: impl FnOnce(&mut Value)) -> Value {
     let mut claims = json!({
         "iss": "https://issuer.example", "aud": ["ipfrs"], "sub": "alice", "exp": 4_000_000_000_u64, "scope": "read openid",
     });
@@ -49,12 +49,17 @@ fn claims(change: impl FnOnce(&mut Value)) -> Value {
 /// Starts a gateway that takes tokens signed with `keys`, a file or a URL.
 async fn with_keys(keys: String, max_failures: u32) -> Guarded {
     Guarded::start_with(|config| {
-        config.auth.jwt_keys = keys;
-        config.auth.jwt_issuer = "https://issuer.example".to_owned();
-        config.auth.jwt_audience = "ipfrs".to_owned();
+        trust(config, keys);
         config.auth.max_failures_per_minute = max_failures;
     })
     .await
+}
+
+/// Makes the daemon take tokens with [`claims`] that are signed with `keys`.
+pub(super) fn trust(config: &mut Config, keys: String) {
+    config.auth.jwt_keys = keys;
+    config.auth.jwt_issuer = "https://issuer.example".to_owned();
+    config.auth.jwt_audience = "ipfrs".to_owned();
 }
 
 #[tokio::test]

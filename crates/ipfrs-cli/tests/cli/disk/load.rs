@@ -1,20 +1,29 @@
 //! Clients that change everything that a daemon stores, and note what it acknowledged.
 
+mod ingest;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use futures::{SinkExt, StreamExt};
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Block, codec};
+use ipfrs_proto::block::v1::block_service_client::BlockServiceClient;
+use ipfrs_proto::block::v1::{PutBlockRequest, PutOptions};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use reqwest::multipart::{Form, Part};
 use reqwest::{Client, RequestBuilder};
-use tokio_tungstenite::tungstenite::{self, Message};
+use serde_json::json;
+use tokio::sync::watch;
+use tonic::transport::Channel;
 
+pub(crate) use self::ingest::ingested;
 use super::mounted::Disk;
+use crate::harness::Daemon;
 
 /// Something that the daemon stores.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,23 +70,30 @@ struct Notes {
 
 /// A load on one daemon.
 pub(crate) struct Load<'a> {
-    disk: &'a Disk,
+    /// Disk of the repo, if it is one of the test.
+    disk: Option<&'a Disk>,
     url: String,
+    /// Address of the gRPC listener.
+    grpc: String,
     client: Client,
     notes: Mutex<Notes>,
+    /// Number of notes so far.
+    noted: watch::Sender<usize>,
     /// Whether requests may fail.
     may_fail: bool,
 }
 
 impl<'a> Load<'a> {
-    pub(crate) fn new(disk: &'a Disk, url: &str, may_fail: bool) -> Self {
+    pub(crate) fn new(disk: Option<&'a Disk>, daemon: &Daemon, may_fail: bool) -> Self {
         let client = Client::builder().no_proxy().build().unwrap();
-        Self { disk, url: url.to_owned(), client, notes: Mutex::default(), may_fail }
+        let (notes, noted) = (Mutex::default(), watch::Sender::new(0));
+        Self { disk, url: String::new(), grpc: String::new(), client, notes, noted, may_fail }.at(daemon)
     }
 
-    /// Continues with a daemon at another URL.
-    pub(crate) fn at(mut self, url: &str) -> Self {
-        self.url = url.to_owned();
+    /// Continues with another daemon on the same repo.
+    pub(crate) fn at(mut self, daemon: &Daemon) -> Self {
+        self.url = daemon.url().to_owned();
+        self.grpc = daemon.grpc.clone().unwrap();
         self
     }
 
@@ -96,26 +112,57 @@ impl<'a> Load<'a> {
         self.notes.lock().expected.clone()
     }
 
-    /// Runs `clients` at once, each with `requests` requests.
+    /// Runs `clients` at once, each with `requests` requests. Some complete their uploads at the end.
     pub(crate) async fn run(&self, clients: u64, requests: u32, seed: u64) {
-        let clients = (0..clients).map(|client| async move {
-            let mut client = Running::new(self, client, seed);
-            for _ in 0..requests {
-                client.step().await;
+        let grpc = Channel::from_shared(format!("http://{}", self.grpc)).unwrap().connect_lazy();
+        let clients = (0..clients).map(|client| {
+            let mut client = Running::new(self, client, seed, grpc.clone());
+            async move {
+                for _ in 0..requests {
+                    client.step().await;
+                }
+                if client.name.is_multiple_of(2) {
+                    client.complete_upload().await;
+                }
             }
         });
         futures::future::join_all(clients).await;
     }
 
+    /// Runs `clients` at once. Calls `end` after `notes` more notes, while requests are running, and abandons these.
+    pub(crate) async fn run_until(&self, clients: u64, seed: u64, notes: usize, end: impl FnOnce()) {
+        let mut noted = self.noted.subscribe();
+        let last = *noted.borrow() + notes;
+        tokio::select! {
+            () = self.run(clients, u32::MAX, seed) => {}
+            () = async {
+                noted.wait_for(|noted| *noted >= last).await.unwrap();
+                end();
+            } => {}
+        }
+    }
+
     fn note(&self, change: impl FnOnce(&mut Expected)) {
         let mut notes = self.notes.lock();
         change(&mut notes.expected);
-        let expected = Arc::new(notes.expected.clone());
-        notes.history.push((self.disk.position(), expected));
+        if let Some(disk) = self.disk {
+            let expected = Arc::new(notes.expected.clone());
+            notes.history.push((disk.position(), expected));
+        }
+        self.noted.send_modify(|noted| *noted += 1);
     }
 
     /// Sends a request that makes `changes`. Returns the response if it was acknowledged.
     async fn send(&self, request: RequestBuilder, changes: Vec<Request>) -> Option<Acknowledged> {
+        self.call(acknowledged(request), changes).await
+    }
+
+    /// Makes a call that makes `changes`. Returns the response if it was acknowledged.
+    async fn call(
+        &self,
+        call: impl Future<Output = Result<Acknowledged, String>>,
+        changes: Vec<Request>,
+    ) -> Option<Acknowledged> {
         let ids: Vec<u64> = {
             let mut notes = self.notes.lock();
             let first = notes.next;
@@ -124,7 +171,7 @@ impl<'a> Load<'a> {
         };
         let numbered: Vec<_> = ids.iter().copied().zip(changes).collect();
         self.note(|expected| expected.open.extend(numbered.iter().cloned()));
-        let response = match acknowledged(request).await {
+        let response = match call.await {
             Ok(response) => response,
             Err(error) => {
                 assert!(self.may_fail, "{error}");
@@ -154,15 +201,34 @@ impl<'a> Load<'a> {
 }
 
 /// A response that is not an error.
+#[derive(Default)]
 struct Acknowledged {
     location: Option<String>,
+    /// Content ID of an upload that is complete.
+    cid: Option<String>,
     text: String,
 }
 
-async fn acknowledged(request: RequestBuilder) -> reqwest::Result<Acknowledged> {
-    let response = request.send().await?.error_for_status()?;
-    let location = response.headers().get("location").map(|location| location.to_str().unwrap().to_owned());
-    Ok(Acknowledged { location, text: response.text().await? })
+async fn acknowledged(request: RequestBuilder) -> Result<Acknowledged, String> {
+    let received = async {
+        let response = request.send().await?.error_for_status()?;
+        let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        let (location, cid) = (header("location"), header("x-ipfs-cid"));
+        reqwest::Result::Ok(Acknowledged { location, cid, text: response.text().await? })
+    };
+    received.await.map_err(|error| error.to_string())
+}
+
+/// Sends an operation of GraphQL, whose errors are in the text of the response.
+async fn acknowledged_operation(request: RequestBuilder) -> Result<Acknowledged, String> {
+    let response = acknowledged(request).await?;
+    if response.text.contains("\"errors\"") { Err(response.text) } else { Ok(response) }
+}
+
+/// Returns the CID of a raw block.
+fn cid_of(data: &[u8]) -> String {
+    let block = Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::copy_from_slice(data)).unwrap();
+    block.cid().to_string()
 }
 
 fn form(data: Vec<u8>) -> Form {
@@ -178,17 +244,28 @@ struct Running<'a, 'b> {
     pinned: Vec<String>,
     files: Vec<(String, Vec<u8>)>,
     keys: Vec<String>,
-    /// URL path, bytes received, and length of the upload that is running.
-    upload: Option<(String, usize, usize)>,
+    /// The upload that is running.
+    upload: Option<Upload>,
     root: Option<String>,
+    grpc: BlockServiceClient<Channel>,
+}
+
+/// An upload in parts.
+struct Upload {
+    /// URL path.
+    path: String,
+    /// Bytes received.
+    received: Vec<u8>,
+    length: usize,
 }
 
 impl<'a, 'b> Running<'a, 'b> {
-    fn new(load: &'a Load<'b>, name: u64, seed: u64) -> Self {
+    fn new(load: &'a Load<'b>, name: u64, seed: u64, grpc: Channel) -> Self {
         let random = SmallRng::seed_from_u64(seed * 1_000 + name);
         let name = seed * 100 + name;
         let (pinned, files, keys) = (Vec::new(), Vec::new(), Vec::new());
-        Self { load, name, random, count: 0, pinned, files, keys, upload: None, root: None }
+        let grpc = BlockServiceClient::new(grpc);
+        Self { load, name, random, count: 0, pinned, files, keys, upload: None, root: None, grpc }
     }
 
     fn bytes(&mut self, most: usize) -> Vec<u8> {
@@ -203,8 +280,10 @@ impl<'a, 'b> Running<'a, 'b> {
 
     async fn step(&mut self) {
         self.count += 1;
-        match self.random.random_range(0..16) {
-            0..3 => self.put_block().await,
+        match self.random.random_range(0..18) {
+            0 => self.put_block().await,
+            1 => self.put_block_by_grpc().await,
+            2 => self.put_block_by_graphql().await,
             3 => self.unpin().await,
             4..6 => self.add().await,
             6..9 => self.write_file().await,
@@ -213,21 +292,68 @@ impl<'a, 'b> Running<'a, 'b> {
             11 => self.create_key().await,
             12 => self.publish().await,
             13..15 => self.upload().await,
+            15..17 => self.put_batch().await,
             _ if self.name.is_multiple_of(100) => drop(self.load.send(self.load.post("repo/gc"), Vec::new()).await),
             _ => self.ingest().await,
         }
     }
 
-    async fn put_block(&mut self) {
+    /// Returns a new block, its CID, and the changes that store and pin it.
+    fn pinned_block(&mut self) -> (Vec<u8>, String, Vec<Request>) {
         let data = self.bytes(20_000);
-        let block = Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::from(data.clone())).unwrap();
-        let cid = block.cid().to_string();
-        let request = self.load.post("block/put?pin=true").multipart(form(data.clone()));
+        let cid = cid_of(&data);
+        let block = vec![(Key::Block(cid.clone()), Some(data.clone()))];
         let pin = vec![(Key::Pin(cid.clone()), Some(Vec::new()))];
-        let block = vec![(Key::Block(cid.clone()), Some(data))];
-        if self.load.send(request, vec![block, pin]).await.is_some() {
+        (data, cid, vec![block, pin])
+    }
+
+    async fn put_block(&mut self) {
+        let (data, cid, changes) = self.pinned_block();
+        let request = self.load.post("block/put?pin=true").multipart(form(data));
+        if self.load.send(request, changes).await.is_some() {
             self.pinned.push(cid);
         }
+    }
+
+    async fn put_block_by_grpc(&mut self) {
+        let (data, cid, changes) = self.pinned_block();
+        let options = Some(PutOptions { pin: true, ..PutOptions::default() });
+        let request = PutBlockRequest { data: data.into(), options, ..PutBlockRequest::default() };
+        let grpc = &mut self.grpc;
+        let call = async { grpc.put_block(request).await.map(|_| Acknowledged::default()).map_err(|e| e.to_string()) };
+        if self.load.call(call, changes).await.is_some() {
+            self.pinned.push(cid);
+        }
+    }
+
+    async fn put_block_by_graphql(&mut self) {
+        let (data, cid, changes) = self.pinned_block();
+        let query = "mutation($data: Base64!) { addBlock(data: $data, pin: true) { cid } }";
+        let operation = json!({ "query": query, "variables": { "data": BASE64_STANDARD.encode(data) } });
+        let request = self.load.client.post(format!("{}/graphql", self.load.url)).json(&operation);
+        if self.load.call(acknowledged_operation(request), changes).await.is_some() {
+            self.pinned.push(cid);
+        }
+    }
+
+    async fn put_batch(&mut self) {
+        let blocks: Vec<_> = (0..3).map(|_| self.bytes(10_000)).collect();
+        let items: Vec<_> = blocks.iter().map(|data| json!({ "data": BASE64_STANDARD.encode(data) })).collect();
+        let request = self.load.client.post(format!("{}/v1/block/batch/put", self.load.url));
+        // Until they are pinned, gc may remove the blocks.
+        if self.load.send(request.json(&json!({ "blocks": items })), Vec::new()).await.is_none() {
+            return;
+        }
+        let arguments: Vec<_> = blocks.iter().map(|data| format!("arg={}", cid_of(data))).collect();
+        let pin = self.load.post(&format!("pin/add?{}", arguments.join("&")));
+        if acknowledged(pin).await.is_err() {
+            return;
+        }
+        let changes = blocks.into_iter().flat_map(|data| {
+            let cid = cid_of(&data);
+            [(Key::Pin(cid.clone()), Some(Vec::new())), (Key::Block(cid), Some(data))]
+        });
+        self.load.note(|expected| expected.there.extend(changes));
     }
 
     async fn unpin(&mut self) {
@@ -308,8 +434,8 @@ impl<'a, 'b> Running<'a, 'b> {
     }
 
     async fn upload(&mut self) {
-        let Some((path, offset, length)) = self.upload.clone() else {
-            let length: usize = 100_000;
+        let Some(upload) = self.upload.take() else {
+            let length: usize = self.random.random_range(20_000..50_000);
             let request = self.load.client.post(format!("{}/v1/stream/upload", self.load.url));
             let request = request.header("tus-resumable", "1.0.0").header("upload-length", length);
             let Some(response) = self.load.send(request, Vec::new()).await else { return };
@@ -317,59 +443,41 @@ impl<'a, 'b> Running<'a, 'b> {
             let path = location.strip_prefix(&self.load.url).unwrap_or(&location).to_owned();
             let begun = (Key::Upload(path.clone()), Some(b"0".to_vec()));
             self.load.note(|expected| expected.there.extend([begun]));
-            self.upload = Some((path, 0, length));
+            self.upload = Some(Upload { path, received: Vec::new(), length });
             return;
         };
-        let data = self.bytes(30_000);
-        let end = offset + data.len();
-        if end >= length {
-            // It stays as it is.
-            self.upload = None;
+        let mut data = self.bytes(30_000);
+        data.truncate(upload.length - upload.received.len());
+        self.append(upload, data).await;
+    }
+
+    /// Sends more bytes of an upload, which may be its last.
+    async fn append(&mut self, mut upload: Upload, data: Vec<u8>) {
+        let (url, offset) = (format!("{}{}", self.load.url, upload.path), upload.received.len());
+        upload.received.extend_from_slice(&data);
+        let end = upload.received.len();
+        let request = self.load.client.patch(url).header("tus-resumable", "1.0.0");
+        let request = request.header("upload-offset", offset).header("content-type", "application/offset+octet-stream");
+        let changes = vec![(Key::Upload(upload.path.clone()), Some(end.to_string().into_bytes()))];
+        let Some(response) = self.load.send(request.body(data), vec![changes]).await else { return };
+        if end < upload.length {
+            self.upload = Some(upload);
             return;
         }
-        let request = self.load.client.patch(format!("{}{path}", self.load.url)).header("tus-resumable", "1.0.0");
-        let request = request.header("upload-offset", offset).header("content-type", "application/offset+octet-stream");
-        let changes = vec![(Key::Upload(path.clone()), Some(end.to_string().into_bytes()))];
-        let is_done = self.load.send(request.body(data), vec![changes]).await.is_some();
-        self.upload = is_done.then_some((path, end, length));
+        let Some(cid) = response.cid else { return assert!(self.load.may_fail, "the upload is not complete") };
+        let pin = (Key::Pin(cid.clone()), Some(Vec::new()));
+        let content = (Key::Content(cid), Some(upload.received));
+        self.load.note(|expected| expected.there.extend([pin, content]));
     }
-}
 
-impl Running<'_, '_> {
-    /// Sends messages over a WebSocket, each after the last was acknowledged.
-    async fn ingest(&mut self) {
-        if let Err(error) = self.try_ingest().await {
-            assert!(self.load.may_fail, "{error}");
+    /// Completes the upload that is running, or a new one.
+    async fn complete_upload(&mut self) {
+        if self.upload.is_none() {
+            self.upload().await;
         }
+        let Some(upload) = self.upload.take() else { return };
+        let mut rest = vec![0; upload.length - upload.received.len()];
+        self.random.fill_bytes(&mut rest);
+        self.append(upload, rest).await;
     }
-
-    async fn try_ingest(&mut self) -> Result<(), tungstenite::Error> {
-        let name = format!("{}-{}", self.name, self.count);
-        let address = self.load.url.strip_prefix("http://").unwrap();
-        let stream = tokio::net::TcpStream::connect(address).await?;
-        let url = format!("ws://{address}/ws/ingest?store=filesystem&name={name}");
-        let (mut socket, _) = tokio_tungstenite::client_async(url, stream).await?;
-        socket.next().await.transpose()?;
-        let mut end = 0;
-        for _ in 0..3 {
-            let begin = end;
-            end += self.bytes(2_000).len();
-            socket.send(Message::Binary((begin..end).map(ingested).collect())).await?;
-            match socket.next().await.transpose()? {
-                Some(Message::Text(text)) if text.contains(r#""ack""#) => {}
-                other => {
-                    assert!(self.load.may_fail, "{other:?}");
-                    return Ok(());
-                }
-            }
-            let value = Some(end.to_string().into_bytes());
-            self.load.note(|expected| drop(expected.there.insert(Key::Ingested(name.clone()), value)));
-        }
-        socket.close(None).await
-    }
-}
-
-/// Returns the byte at `position` of every ingested object.
-pub(crate) fn ingested(position: usize) -> u8 {
-    (position % 251) as u8
 }

@@ -1,0 +1,90 @@
+//! Certificates of a running daemon, which SIGHUP replaces.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustix::process::Signal;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, Stream, SupportedProtocolVersion};
+
+use crate::harness::{Daemon, Place};
+
+type Issuer = CertifiedIssuer<'static, KeyPair>;
+
+fn new_issuer() -> Issuer {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, "issuer");
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// Writes a new certificate and its key. Returns the certificate.
+fn issue(place: &Place, issuer: &Issuer) -> CertificateDer<'static> {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, issuer).unwrap();
+    place.write("server.key", key.serialize_pem().as_bytes());
+    place.write("server.pem", certificate.pem().as_bytes());
+    certificate.der().clone()
+}
+
+/// Returns the configuration of a client that has no session yet.
+fn client(issuer: &Issuer, version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(issuer.der().clone()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    let builder = builder.with_protocol_versions(&[version]).unwrap();
+    Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Sends a request. Returns the certificate of the daemon, and how the handshake was done.
+fn exchange(daemon: &Daemon, config: &Arc<ClientConfig>) -> (CertificateDer<'static>, HandshakeKind) {
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut connection = ClientConnection::new(Arc::clone(config), name).unwrap();
+    let mut socket = TcpStream::connect(daemon.url().strip_prefix("https://").unwrap()).unwrap();
+    let mut stream = Stream::new(&mut connection, &mut socket);
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    let certificate = connection.peer_certificates().unwrap()[0].clone().into_owned();
+    (certificate, connection.handshake_kind().unwrap())
+}
+
+#[test]
+fn hangup_replaces_certificates_and_sessions_survive() {
+    let place = Place::new();
+    let issuer = new_issuer();
+    let old = issue(&place, &issuer);
+    let files = ["pem", "key"].map(|end| place.path(&format!("server.{end}")).display().to_string());
+    let certificate = format!("{{ certificate = {:?}, key = {:?} }}", files[0], files[1]);
+    place.write("daemon.toml", format!("[tls]\nenabled = true\ncertificates = [{certificate}]\n").as_bytes());
+    let mut daemon = place.start(&["--config", "daemon.toml"]);
+    let versions = [&TLS12, &TLS13];
+    let shown = |daemon: &Daemon| versions.map(|version| exchange(daemon, &client(&issuer, version)).0);
+    let clients = versions.map(|version| client(&issuer, version));
+    for client in &clients {
+        let (certificate, handshake) = exchange(&daemon, client);
+        assert_eq!(certificate, old);
+        assert_ne!(handshake, HandshakeKind::Resumed);
+    }
+    // The key of another certificate changes nothing.
+    place.write("server.key", KeyPair::generate().unwrap().serialize_pem().as_bytes());
+    daemon.signal(Signal::HUP);
+    let line = daemon.wait_for_log("was not reloaded");
+    assert!(line.contains("cannot be used with the certificate"), "{line}");
+    assert_eq!(shown(&daemon), [old.clone(), old.clone()]);
+    let new = issue(&place, &issuer);
+    daemon.signal(Signal::HUP);
+    daemon.wait_for_log("reloaded the configuration");
+    assert_eq!(shown(&daemon), [new.clone(), new]);
+    // Tickets from before are valid: the client verifies no new certificate.
+    for client in &clients {
+        assert_eq!(exchange(&daemon, client), (old.clone(), HandshakeKind::Resumed));
+    }
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait().0, Some(0));
+}

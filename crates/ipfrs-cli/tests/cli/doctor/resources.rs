@@ -1,0 +1,121 @@
+//! `doctor` where open files, space, ports or rights are missing.
+
+use std::fs::{self, Permissions};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+
+use rustix::process::geteuid;
+use serde_json::Value;
+
+use super::{doctor, finding, findings};
+use crate::harness::{Place, in_shell};
+
+/// ID of a user without rights.
+const NOBODY: u32 = 65_534;
+
+#[test]
+fn doctor_finds_a_low_limit_of_open_files_and_its_remedy_suffices() {
+    let place = Place::new();
+    let with_limit = |limit: &str| {
+        let mut command = doctor(&place);
+        command.env("IPFRS_SERVER_MAX_CONNECTIONS", "1000");
+        let limited = in_shell(&format!("ulimit -n {limit} && exec \"$0\" \"$@\""), &command);
+        finding(&findings(limited).1, "open files").clone()
+    };
+    let low = with_limit("300");
+    assert_eq!(low["status"], "warning", "{low}");
+    assert!(low["message"].as_str().unwrap().starts_with("at most 300, so "), "{low}");
+    let remedy = low["fix"].as_str().unwrap();
+    let needed: String =
+        remedy.strip_prefix("LimitNOFILE=").unwrap().chars().take_while(char::is_ascii_digit).collect();
+    let enough = with_limit(&needed);
+    assert_eq!(enough["status"], "ok", "{enough}");
+}
+
+#[test]
+fn doctor_finds_that_ports_of_other_listeners_are_used() {
+    let place = Place::new();
+    let listeners = [("gRPC port", "GRPC"), ("API port", "API"), ("public port", "PUBLIC")]
+        .map(|(check, section)| (check, section, TcpListener::bind("127.0.0.1:0").unwrap()));
+    let mut command = doctor(&place);
+    command.env("IPFRS_PUBLIC_ENABLED", "true");
+    for (_, section, listener) in &listeners {
+        let address = listener.local_addr().unwrap();
+        command.env(format!("IPFRS_{section}_HOST"), "127.0.0.1");
+        command.env(format!("IPFRS_{section}_PORT"), address.port().to_string());
+    }
+    let (code, found) = findings(command);
+    assert_eq!(code, Some(1), "{found:?}");
+    for (check, _, listener) in &listeners {
+        let (finding, address) = (finding(&found, check), listener.local_addr().unwrap());
+        assert_eq!(finding["status"], "error", "{finding}");
+        assert!(finding["message"].as_str().unwrap().contains(&format!("uses {address}")), "{finding}");
+        let remedy = finding["fix"].as_str().unwrap();
+        assert!(remedy.contains(&format!("ss -ltnp 'sport = :{}'", address.port())), "{finding}");
+    }
+}
+
+#[test]
+fn doctor_finds_little_space_and_file_systems_that_are_read_only() {
+    let place = Place::new();
+    fs::create_dir(place.repo()).unwrap();
+    for (options, check, status, text) in [
+        ("size=32m", "disk", "error", "are free"),
+        ("size=512m", "disk", "warning", "garbage collection"),
+        ("ro", "repo", "error", "cannot be written"),
+    ] {
+        // The mount ends with the command.
+        let script = format!(
+            "exec unshare --map-root-user --mount sh -c 'mount -t tmpfs -o {options} none \"$IPFRS_PATH\" && \
+             exec \"$0\" \"$@\"' \"$0\" \"$@\""
+        );
+        let (code, found) = findings(in_shell(&script, &doctor(&place)));
+        if found.is_empty() {
+            eprintln!("not run: this user may not mount file systems");
+            return;
+        }
+        let finding = finding(&found, check);
+        assert_eq!(finding["status"], status, "{finding}");
+        assert!(finding["message"].as_str().unwrap().contains(text), "{finding}");
+        assert_eq!(code, Some(i32::from(status == "error")), "{found:?}");
+    }
+}
+
+#[test]
+fn doctor_finds_a_repo_that_this_user_cannot_use() {
+    let place = Place::new();
+    place.write("file", b"content");
+    place.ok(&["add", "file"]);
+    let is_root = geteuid().is_root();
+    let run = || {
+        let mut command = doctor(&place);
+        // Root may do everything.
+        if is_root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        // Another user may not be able to execute the program where it was built.
+        let output = command.output().ok();
+        output.map(|output| String::from_utf8(output.stdout).unwrap()).filter(|text| !text.is_empty())
+    };
+    let set_mode = |name: &str, mode| fs::set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
+    set_mode("", 0o755);
+    // The owner can change the mode, and others need another owner.
+    let remedy = if is_root { "sudo chown -R " } else { "chmod -R u+rwX " };
+    for (directory, file, text) in [(0o555, 0o600, "cannot be written"), (0o777, 0o000, "has no access to")] {
+        set_mode("repo/pins.redb", file);
+        set_mode("repo", directory);
+        let reported = run();
+        set_mode("repo", 0o755);
+        set_mode("repo/pins.redb", 0o600);
+        let Some(reported) = reported else {
+            eprintln!("not run: other users cannot execute the program");
+            return;
+        };
+        let found: Vec<Value> = reported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let finding = finding(&found, "repo");
+        assert_eq!(finding["status"], "error", "{finding}");
+        assert!(finding["message"].as_str().unwrap().contains(text), "{finding}");
+        assert!(finding["fix"].as_str().unwrap().starts_with(remedy), "{finding}");
+    }
+}
