@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use self::forms::Form;
 
-pub use self::forms::{size_text, tcp_multiaddr};
+pub use self::forms::{is_public_bootstrap, size_text, tcp_multiaddr};
 
 /// A setting of Kubo, and where and how this daemon's configuration has it.
 struct Setting {

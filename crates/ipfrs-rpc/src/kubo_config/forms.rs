@@ -11,6 +11,8 @@ use crate::duration;
 const API_PORT: u16 = 5001;
 /// Stands for values that Kubo gets from its network.
 const AUTO: &str = "auto";
+/// Domain of the other public bootstrap peers: `bootstrap.libp2p.io` and `va1.bootstrap.libp2p.io`.
+const PUBLIC_BOOTSTRAP_DOMAIN: &str = "bootstrap.libp2p.io";
 /// The only bootstrap peer that older configurations of Kubo name by its IP address.
 const PUBLIC_BOOTSTRAP_PEER: &str = "/p2p/QmaCpDMGvV2BGHeYERUEnRQAwe3N8SzbUtfsmvsqQLuvuJ";
 /// Kubo's name for the resolvers of all other domains.
@@ -72,9 +74,7 @@ impl Form {
             }
             Self::Texts if texts(value).contains(&AUTO) => None,
             Self::Texts => are_texts(value).then(|| json!(texts(value))),
-            Self::Bootstrap if texts(value).into_iter().any(is_public_bootstrap) => None,
-            Self::Bootstrap if value.as_array().is_some_and(Vec::is_empty) => return,
-            Self::Bootstrap => (value.is_array() && are_texts(value)).then(|| value.clone()),
+            Self::Bootstrap => return bootstrap(setting, value, to),
             Self::Filestore => match value.as_bool() {
                 Some(true) => root.map(Value::from),
                 Some(false) => return,
@@ -186,8 +186,14 @@ fn are_texts(value: &Value) -> bool {
 }
 
 /// Whether an address stands for nodes of Kubo's public DHT, which do not serve content.
-fn is_public_bootstrap(address: &str) -> bool {
-    address == AUTO || address.starts_with("/dnsaddr/bootstrap.libp2p.io/") || address.ends_with(PUBLIC_BOOTSTRAP_PEER)
+#[must_use]
+pub fn is_public_bootstrap(address: &str) -> bool {
+    let domain = address.strip_prefix("/dnsaddr/").and_then(|rest| rest.split('/').next());
+    let is_public = |domain: &str| {
+        let below = domain.strip_suffix(PUBLIC_BOOTSTRAP_DOMAIN);
+        below.is_some_and(|below| below.is_empty() || below.ends_with('.'))
+    };
+    address == AUTO || domain.is_some_and(is_public) || address.ends_with(PUBLIC_BOOTSTRAP_PEER)
 }
 
 /// Returns `null` for a value without content.
@@ -331,6 +337,20 @@ fn peers(setting: &Setting, value: &Value, to: &mut Translation) {
         }));
     }
     to.set(setting.own, addresses);
+}
+
+/// Reads the bootstrap peers. Those of the public network have no equivalent, and the others remain.
+fn bootstrap(setting: &Setting, value: &Value, to: &mut Translation) {
+    if !value.is_array() || !are_texts(value) {
+        return to.leave(setting.kubo, value);
+    }
+    let (public, peers): (Vec<_>, Vec<_>) = texts(value).into_iter().partition(|peer| is_public_bootstrap(peer));
+    if !public.is_empty() {
+        to.leave(setting.kubo, &json!(public));
+    }
+    if !peers.is_empty() {
+        to.set(setting.own, json!(peers));
+    }
 }
 
 fn shown_peers(own: &Value) -> Value {

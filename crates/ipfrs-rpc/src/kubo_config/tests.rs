@@ -147,6 +147,7 @@ fn settings_without_an_equivalent_change_nothing() {
         ("Peering.Peers", json!([{ "ID": "A", "Addrs": ["/ip4/1.2.3.4/tcp/1", 2] }])),
         ("Bootstrap", json!(["/ip4/1.2.3.4/tcp/1/p2p/A", "auto"])),
         ("Bootstrap", json!(["/dnsaddr/bootstrap.libp2p.io/p2p/A"])),
+        ("Bootstrap", json!(["/dnsaddr/va1.bootstrap.libp2p.io/p2p/A"])),
         ("Bootstrap", json!("/ip4/1.2.3.4/tcp/1/p2p/A")),
         ("Routing.DelegatedRouters", json!({ "a": 1 })),
         ("Routing.DelegatedRouters", json!([1, "https://s.example"])),
@@ -163,6 +164,16 @@ fn settings_without_an_equivalent_change_nothing() {
     assert_eq!(after(&own, &[("Discovery.MDNS.Enabled", json!(false))]), Ok(vec![]));
     assert_eq!(show(&json!({}))["Bootstrap"], json!([]));
     assert_eq!(after(&json!({}), &[("Bootstrap", Value::Null)]), Ok(vec![]));
+}
+
+#[test]
+fn bootstrap_peers_besides_public_ones_remain() {
+    let own_peers = ["/ip4/1.2.3.4/tcp/1/p2p/A", "/dnsaddr/notbootstrap.libp2p.io/p2p/B"];
+    let public = ["auto", "/dnsaddr/va1.bootstrap.libp2p.io/p2p/C"];
+    let translation = translate(&json!({ "Bootstrap": [public[0], own_peers[0], public[1], own_peers[1]] }), None);
+    let key: Vec<_> = ["retrieval", "bitswap", "bootstrap"].map(str::to_owned).into();
+    assert_eq!(translation.settings, BTreeMap::from([(key, json!(own_peers))]));
+    assert_eq!(translation.others, BTreeMap::from([("Bootstrap".to_owned(), json!(public))]));
 }
 
 #[test]
