@@ -7,10 +7,11 @@ use std::collections::HashSet;
 use axum::extract::State;
 use axum::response::Response;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::Name;
+use ipfrs_node::{Name, to_the_end};
 use ipfrs_rpc::kubo_config::Change;
 use ipfrs_rpc::types::BootstrapPeers;
 use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::args::Args;
 use super::command_result::CommandResult;
@@ -21,6 +22,9 @@ use crate::state::AppState;
 const KEY: [&str; 3] = ["retrieval", "bitswap", "bootstrap"];
 /// Maximum number of peers.
 const MAX_PEERS: usize = 256;
+
+/// Held from the time when the list is read until it is replaced, so that no change of another command is lost.
+static CHANGING: Mutex<()> = Mutex::const_new(());
 
 /// `bootstrap` and `bootstrap/list`: returns the configured peers.
 pub(super) async fn list(State(state): State<AppState>) -> CommandResult {
@@ -40,10 +44,11 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> CommandRes
                    restart the daemon";
         return Err(Error::unsupported(why).into());
     }
+    let changing = CHANGING.lock().await;
     let mut known = HashSet::new();
     let added: Vec<_> = args.arguments().iter().filter(|address| known.insert(address.as_str())).cloned().collect();
     let kept = configured(&state).await?.into_iter().filter(|address| !known.contains(address.as_str()));
-    replace(&state, &added.iter().cloned().chain(kept).collect::<Vec<_>>()).await?;
+    replace(&state, added.iter().cloned().chain(kept).collect(), changing).await?;
     Ok(response(added))
 }
 
@@ -63,18 +68,20 @@ pub(super) async fn remove(State(state): State<AppState>, args: Args) -> Command
             unwanted.contains(&("", peer.clone())) || unwanted.contains(&(transport, peer))
         })
     };
+    let changing = CHANGING.lock().await;
     let (removed, kept): (Vec<_>, Vec<_>) = configured(&state).await?.into_iter().partition(is_unwanted);
     if !removed.is_empty() {
-        replace(&state, &kept).await?;
+        replace(&state, kept, changing).await?;
     }
     Ok(response(removed))
 }
 
 /// `bootstrap/rm/all`: removes all peers from the configuration, and returns their addresses.
 pub(super) async fn remove_all(State(state): State<AppState>) -> CommandResult {
+    let changing = CHANGING.lock().await;
     let removed = configured(&state).await?;
     if !removed.is_empty() {
-        replace(&state, &[]).await?;
+        replace(&state, Vec::new(), changing).await?;
     }
     Ok(response(removed))
 }
@@ -91,16 +98,21 @@ async fn configured(state: &AppState) -> Result<Vec<String>> {
     Ok(listed.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
-/// Sets the peers durably, and connects to them.
-async fn replace(state: &AppState, peers: &[String]) -> Result<()> {
-    let shown = config::shown(state)?;
-    config::check_writable(shown)?;
+/// Sets the peers durably, and connects to them, even if the client leaves meanwhile.
+async fn replace(state: &AppState, peers: Vec<String>, changing: MutexGuard<'static, ()>) -> Result<()> {
+    config::check_writable(config::shown(state)?)?;
     if peers.len() > MAX_PEERS {
         return Err(Error::too_large(format!("there are at most {MAX_PEERS} bootstrap peers: remove some")));
     }
     let value = (!peers.is_empty()).then(|| json!(peers));
-    shown.change(vec![Change { key: KEY.map(str::to_owned).to_vec(), value }], false).await?;
-    state.node.set_bootstrap_peers(peers)
+    let change = Change { key: KEY.map(str::to_owned).to_vec(), value };
+    let state = state.clone();
+    to_the_end(async move {
+        let _changing = changing;
+        config::shown(&state)?.change(vec![change], false).await?;
+        state.node.set_bootstrap_peers(&peers)
+    })
+    .await
 }
 
 /// Checks an address of a peer, with the errors of Kubo.
