@@ -213,6 +213,11 @@ async fn bootstrap_peers_are_connected_and_kept_for_a_restart() {
     let public = "[\"/dnsaddr/bootstrap.libp2p.io/p2p/A\"]";
     let refused = gateway.rpc(&format!("config?arg=Bootstrap&arg={public}&json=true")).send().await.unwrap();
     assert!(rpc_failure(refused).await.starts_with("failed to set config value: Bootstrap: no setting"));
+    let public = format!("/dnsaddr/va1.bootstrap.libp2p.io/p2p/{peer}");
+    let refused = gateway.rpc(&format!("bootstrap/add?arg={public}")).send().await.unwrap();
+    assert!(rpc_failure(refused).await.contains("is of the public DHT"));
+    assert_eq!(gateway.rpc_json("config?arg=Bootstrap&arg=[]&json=true").await["Value"], json!([]));
+    assert_eq!(peers(&gateway, &format!("bootstrap/add?arg={absent}&arg={address}")).await, json!([absent, address]));
 
     let gateway = start(gateway.stop().await, "").await;
     gateway.assert_metric("ipfrs_bitswap_peers", 1).await;

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::response::Response;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{Name, to_the_end};
-use ipfrs_rpc::kubo_config::Change;
+use ipfrs_rpc::kubo_config::{Change, is_public_bootstrap};
 use ipfrs_rpc::types::BootstrapPeers;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
@@ -126,6 +126,11 @@ fn check_peer(address: &str) -> Result<()> {
     match split(address)? {
         None => invalid("invalid bootstrap address"),
         Some(("", _)) => invalid("bootstrap address without a transport"),
+        // As in `config`, which could not remove it later.
+        Some(_) if is_public_bootstrap(address) => {
+            let why = "is of the public DHT, whose nodes serve no content: give the address of a peer that does";
+            Err(Error::unsupported(format!("{address} {why}")))
+        }
         Some(_) => Ok(()),
     }
 }
