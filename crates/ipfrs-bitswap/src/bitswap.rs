@@ -168,16 +168,18 @@ impl Bitswap {
         let grouped = by_peer(peers)?;
         let mut bootstrap = self.0.bootstrap.lock();
         let steady = self.0.steady.lock();
+        let mut ended = Vec::new();
         bootstrap.retain(|id, peer| {
             let is_kept = grouped.iter().any(|(kept, addresses)| kept == id && *addresses == peer.addresses);
-            if !is_kept
-                && !steady.contains_key(id)
-                && let Some(connected) = self.context().peers.get(id)
-            {
-                connected.unprotect();
+            if !is_kept && !steady.contains_key(id) {
+                ended.push(*id);
             }
             is_kept
         });
+        // Now that nothing protects their connections any more.
+        for connected in ended.iter().filter_map(|id| self.context().peers.get(id)) {
+            connected.unprotect();
+        }
         for (id, addresses) in grouped {
             if id != self.peer_id() && !bootstrap.contains_key(&id) {
                 bootstrap.insert(id, SteadyPeer::start(self.0.network.clone(), id, addresses));

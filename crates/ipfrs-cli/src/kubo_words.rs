@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 /// Commands of Kubo, each with the command or setting to use instead.
 const WORDS: [(&str, &str); 17] = [
     ("bitswap", "ipfrs-cli stats bitswap"),
-    ("bootstrap", "there is no DHT; retrieval.bitswap.peers in the configuration names peers to stay connected to"),
+    ("bootstrap", "retrieval.bitswap.bootstrap in the configuration, the peers to which the daemon stays connected"),
     ("daemon", "ipfrs-cli gateway start"),
     ("dht", "there is no DHT; retrieval.routers in the configuration names servers that know providers"),
     ("diag", "ipfrs-cli gateway status, and /metrics"),
