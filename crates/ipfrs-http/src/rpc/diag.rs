@@ -34,8 +34,8 @@ pub(super) async fn set_time(State(state): State<AppState>, args: Args) -> Comma
     Ok(output::nothing().await)
 }
 
-/// `diag/healthy`: returns `ok`, unless the daemon is about to end or cannot look up a block. Kubo reads the block of the
-/// empty directory; here it need not be stored.
+/// `diag/healthy`: returns `ok`, unless the daemon is about to end or cannot look up a block. Kubo reads the block of
+/// the empty directory; here it need not be stored.
 pub(super) async fn healthy(State(state): State<AppState>) -> CommandResult {
     if state.lifecycle.is_draining() {
         return Err(Error::new(ErrorKind::Unavailable, "daemon is shutting down").into());
