@@ -6,7 +6,7 @@ use super::Config;
 use crate::TlsConfig;
 
 /// Keys, and whole sections, that a reload applies.
-const RELOADED: [&str; 11] = [
+const RELOADED: [&str; 12] = [
     "auth.max_failures_per_minute",
     "gateway.denylists",
     "gateway.max_concurrent_requests",
@@ -15,6 +15,7 @@ const RELOADED: [&str; 11] = [
     "grpc.max_concurrent_calls",
     "log.level",
     "rate_limit",
+    "retrieval.bitswap.bootstrap",
     "server.max_connections",
     "websocket.max_connections",
     "websocket.max_connections_per_client",
@@ -46,6 +47,7 @@ impl Config {
         self.grpc.max_calls_per_client = next.grpc.max_calls_per_client;
         self.log.level.clone_from(&next.log.level);
         self.rate_limit = next.rate_limit.clone();
+        self.retrieval.bitswap.bootstrap.clone_from(&next.retrieval.bitswap.bootstrap);
         self.server.max_connections = next.server.max_connections;
         self.websocket.max_connections = next.websocket.max_connections;
         self.websocket.max_connections_per_client = next.websocket.max_connections_per_client;
@@ -82,6 +84,7 @@ mod tests {
         next.grpc.max_calls_per_client += 1;
         next.log.level = "debug".to_owned();
         next.rate_limit.burst_bytes += 1;
+        next.retrieval.bitswap.bootstrap = vec!["/ip4/192.0.2.1/tcp/4001".parse().unwrap()];
         next.server.max_connections += 1;
         next.websocket.max_connections += 1;
         next.websocket.max_connections_per_client += 1;

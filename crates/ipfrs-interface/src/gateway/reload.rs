@@ -47,9 +47,9 @@ impl Limits {
 }
 
 impl Gateway {
-    /// Applies what [`Config::is_reloaded`] names: the level of the log if it differs, denylists, certificates and
-    /// limits. Reads the files of denylists, certificates and keys again. Logs in which sections other keys differ:
-    /// these need a restart.
+    /// Applies what [`Config::is_reloaded`] names: the level of the log if it differs, denylists, certificates,
+    /// bootstrap peers and limits. Reads the files of denylists, certificates and keys again. Logs in which sections
+    /// other keys differ: these need a restart.
     ///
     /// # Errors
     /// `config` is out of range, and nothing has changed; or denylists, keys or certificates cannot be read, and the
@@ -75,6 +75,11 @@ impl Gateway {
         // Otherwise, a level that a client has set stays.
         if next.log.level != self.config.log.level {
             next.log.apply_level()?;
+        }
+        let bootstrap = &next.retrieval.bitswap.bootstrap;
+        if *bootstrap != self.config.retrieval.bitswap.bootstrap {
+            let addresses: Vec<_> = bootstrap.iter().map(ToString::to_string).collect();
+            self.node.set_bootstrap_peers(&addresses)?;
         }
         if let Some(denylists) = denylists {
             self.node.replace_denylists(denylists).await?;
