@@ -47,6 +47,7 @@ impl Config {
         self.grpc.max_calls_per_client = next.grpc.max_calls_per_client;
         self.log.level.clone_from(&next.log.level);
         self.rate_limit = next.rate_limit.clone();
+        #[cfg(feature = "bitswap")]
         self.retrieval.bitswap.bootstrap.clone_from(&next.retrieval.bitswap.bootstrap);
         self.server.max_connections = next.server.max_connections;
         self.websocket.max_connections = next.websocket.max_connections;
@@ -84,7 +85,8 @@ mod tests {
         next.grpc.max_calls_per_client += 1;
         next.log.level = "debug".to_owned();
         next.rate_limit.burst_bytes += 1;
-        next.retrieval.bitswap.bootstrap = vec!["/ip4/192.0.2.1/tcp/4001".parse().unwrap()];
+        #[cfg(feature = "bitswap")]
+        next.retrieval.bitswap.bootstrap.push("/ip4/192.0.2.1/tcp/4001".parse().unwrap());
         next.server.max_connections += 1;
         next.websocket.max_connections += 1;
         next.websocket.max_connections_per_client += 1;

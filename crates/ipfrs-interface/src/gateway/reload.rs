@@ -76,10 +76,13 @@ impl Gateway {
         if next.log.level != self.config.log.level {
             next.log.apply_level()?;
         }
-        let bootstrap = &next.retrieval.bitswap.bootstrap;
-        if *bootstrap != self.config.retrieval.bitswap.bootstrap {
-            let addresses: Vec<_> = bootstrap.iter().map(ToString::to_string).collect();
-            self.node.set_bootstrap_peers(&addresses)?;
+        #[cfg(feature = "bitswap")]
+        {
+            let bootstrap = &next.retrieval.bitswap.bootstrap;
+            if *bootstrap != self.config.retrieval.bitswap.bootstrap {
+                let addresses: Vec<_> = bootstrap.iter().map(ToString::to_string).collect();
+                self.node.set_bootstrap_peers(&addresses)?;
+            }
         }
         if let Some(denylists) = denylists {
             self.node.replace_denylists(denylists).await?;
