@@ -63,10 +63,8 @@ impl Provenance {
         };
         let (mut merged, next) = (parsed(shown)?, parsed(next)?);
         for key in keys {
-            match key.split_once('.') {
-                Some((section, name)) => merged[section][name] = next[section][name].clone(),
-                None => merged[key] = next[key].clone(),
-            }
+            let of_next = key.split('.').fold(&next, |value, name| &value[name]).clone();
+            *key.split('.').fold(&mut merged, |value, name| &mut value[name]) = of_next;
         }
         *shown = merged.to_string();
         Ok(())
@@ -179,7 +177,7 @@ impl Config {
     /// Returns what the documented configuration file says about a key such as `server.workers`.
     #[must_use]
     pub fn description(key: &str) -> Option<String> {
-        let (section, name) = key.split_once('.')?;
+        let (section, name) = key.rsplit_once('.')?;
         let is_head = |line: &&str| line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) == Some(section);
         let mut comment = Vec::new();
         for line in Self::DEFAULT_TEXT.lines().skip_while(|line| !is_head(line)).skip(1) {

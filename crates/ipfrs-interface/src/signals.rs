@@ -21,8 +21,8 @@ pub async fn run_until_signalled(
             result = gateway.join() => return result,
             request = signals.next() => match request {
                 Request::Stop => break,
-                // A source of keys or a disk that does not respond must not keep the daemon from stopping. Everything is
-                // read before anything changes, so nothing is left half made.
+                // A source of keys that does not respond must not keep the daemon from stopping. What a reload leaves
+                // half made ends with the daemon.
                 Request::Reload => tokio::select! {
                     () = reload(gateway, &read) => {}
                     () = signals.stop() => break,

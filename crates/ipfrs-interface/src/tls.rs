@@ -262,10 +262,9 @@ impl Tls {
             let (config, repo) = (state.config.clone(), self.0.files.repo.clone());
             let Ok(seen) = off_workers(move || Ok(Seen::all(&config, &repo))).await else { continue };
             if seen == state.seen {
-                // Files that could not be used have been replaced by those in use.
-                if refused.take().is_some() {
-                    self.0.metrics.is_current.set(1);
-                }
+                // Files that could not be used may have been replaced by those in use.
+                refused = None;
+                self.0.metrics.is_current.set(1);
                 continue;
             }
             // Files that could not be used are read again once they change.

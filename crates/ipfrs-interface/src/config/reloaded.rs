@@ -66,6 +66,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -95,5 +97,20 @@ mod tests {
         assert_eq!(current.differing(&next), ["gateway"], "there were no denylists");
         current.take_over(&next, None, true).unwrap();
         assert!(current.differing(&next).is_empty());
+    }
+    #[test]
+    fn shown_configuration_has_the_keys_that_were_taken_over() {
+        let shown = |value: Value| {
+            let mut config = Config::default();
+            config.provenance.shown = Some(value.to_string());
+            config
+        };
+        let of = |bootstrap: &[&str], peers: &[&str]| json!({ "bitswap": { "bootstrap": bootstrap, "peers": peers } });
+        let mut current = shown(json!({ "retrieval": of(&[], &["a"]), "rate_limit": 1 }));
+        let next = shown(json!({ "retrieval": of(&["b"], &["c"]), "rate_limit": 2 }));
+        current.take_over(&next, None, false).unwrap();
+        let text = current.provenance.shown.unwrap();
+        let merged: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&merged["retrieval"], &merged["rate_limit"]), (&of(&["b"], &["a"]), &json!(2)));
     }
 }

@@ -72,17 +72,15 @@ impl Gateway {
             Some((tls, config)) => Some(tls.reload(Some(&config)).await?),
             None => None,
         };
+        // Compared with those of the node, which a client can change too.
+        #[cfg(feature = "bitswap")]
+        {
+            let addresses = next.retrieval.bitswap.bootstrap.iter().map(ToString::to_string);
+            self.node.set_bootstrap_peers(&addresses.collect::<Vec<_>>())?;
+        }
         // Otherwise, a level that a client has set stays.
         if next.log.level != self.config.log.level {
             next.log.apply_level()?;
-        }
-        #[cfg(feature = "bitswap")]
-        {
-            let bootstrap = &next.retrieval.bitswap.bootstrap;
-            if *bootstrap != self.config.retrieval.bitswap.bootstrap {
-                let addresses: Vec<_> = bootstrap.iter().map(ToString::to_string).collect();
-                self.node.set_bootstrap_peers(&addresses)?;
-            }
         }
         if let Some(denylists) = denylists {
             self.node.replace_denylists(denylists).await?;

@@ -109,6 +109,9 @@ impl Denylists {
             *this.0.sources.write() = sources;
             *watched = new;
             this.put_in_force(&watched);
+            // Files may have changed since they were read.
+            let seen = this.survey(&watched);
+            this.take_over(&mut watched, seen);
         });
         replacing.await.map_err(|e| Error::internal("the denylists could not be replaced").with_source(e))
     }
