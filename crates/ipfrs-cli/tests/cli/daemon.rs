@@ -346,9 +346,12 @@ fn hangup_applies_level_denylists_keys_and_limits() {
         "POST /api/v0/add HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {admin}\r\n\
          Content-Type: application/octet-stream\r\nContent-Length: 1000\r\n\r\nx"
     );
-    let _begun = daemon.send(&begun);
     let listed = |daemon: &Daemon| response(daemon, "POST", "/api/v0/pin/ls", &admin);
-    while !listed(&daemon).contains("gateway.max_concurrent_requests") {}
+    // Sent again where another request had the permit.
+    let mut held = vec![daemon.send(&begun)];
+    while !listed(&daemon).contains("gateway.max_concurrent_requests") {
+        held.push(daemon.send(&begun));
+    }
     // A list that is missing changes nothing.
     write("info", "\"missing.deny\"", 100);
     daemon.signal(Signal::HUP);

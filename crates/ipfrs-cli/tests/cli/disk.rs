@@ -141,7 +141,10 @@ fn acknowledged_changes_survive_a_failing_disk() {
         runtime.block_on(load.run(3, 8, seed));
         disk.set_failing(Some(Failing { fault, path: part.to_owned(), after: number as u32 % 5 }));
         runtime.block_on(load.run(3, 8, seed + 1));
-        assert_serves(&runtime, &daemon, &repo, &load.expected(), &format!("{part} {fault:?}, failing"));
+        let mut found = runtime.block_on(check::differences(daemon.url(), &repo, &load.expected()));
+        // An upload that has all its bytes is imported when a client asks for it, which fails as long as the disk does.
+        found.retain(|difference| !(difference.starts_with("Upload(") && difference.contains("): 500 ")));
+        assert!(found.is_empty(), "{part} {fault:?}, failing: {found:#?}");
         disk.set_failing(None);
         // Once there is space again, everything works without a restart.
         load.set_may_fail(matches!(fault, Fault::Write | Fault::Sync));

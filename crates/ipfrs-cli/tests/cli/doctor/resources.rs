@@ -25,10 +25,10 @@ fn doctor_finds_a_low_limit_of_open_files_and_its_remedy_suffices() {
     };
     let low = with_limit("300");
     assert_eq!(low["status"], "warning", "{low}");
-    assert!(low["message"].as_str().unwrap().starts_with("at most 300, so "), "{low}");
-    let remedy = low["fix"].as_str().unwrap();
-    let needed: String =
-        remedy.strip_prefix("LimitNOFILE=").unwrap().chars().take_while(char::is_ascii_digit).collect();
+    let message = low["message"].as_str().unwrap();
+    assert!(message.starts_with("at most 300, so "), "{low}");
+    let (_, needed) = message.split_once("LimitNOFILE=").unwrap();
+    let needed: String = needed.chars().take_while(char::is_ascii_digit).collect();
     let enough = with_limit(&needed);
     assert_eq!(enough["status"], "ok", "{enough}");
 }
