@@ -79,8 +79,20 @@ impl ConnectionPermits {
         }
     }
 
-    /// Changes the number of permits. The API listener keeps those of its own. If there are fewer than before, new
-    /// connections wait until enough have ended.
+    /// Returns the empty share of a connection that counts for no client.
+    pub(super) fn empty_share(&self, client: Client) -> Share<Client> {
+        self.shares.nothing(client)
+    }
+
+    /// Returns the number of connections that count for a client.
+    pub(super) fn held(&self, client: Client) -> usize {
+        self.shares.held(client)
+    }
+
+    /// Changes the number of permits to that for `max_connections`. If there are fewer than before, new connections
+    /// wait until enough have ended. The API listener keeps the permits of its own that it had at the start, so its
+    /// part of fewer permits is larger than at a start with as many; the total is the same, but for one shared permit
+    /// that there always is.
     pub(super) fn resize(&self, max_connections: usize) {
         let mut size = self.size.lock();
         let most = admitted(max_connections, size.open_files).saturating_sub(size.api).max(1);
