@@ -1,5 +1,6 @@
 //! Tests of deletions on a disk that has no space for the index.
 
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -54,6 +55,14 @@ fn full_disk_with(dir: &Path, blocks: &[Block]) -> Steps {
 
 fn outcome<T>(reply: &mut oneshot::Receiver<T>) -> T {
     reply.try_recv().unwrap()
+}
+
+/// Reports a test that this machine cannot run. Fails if `IPFRS_REQUIRE_ALL_TESTS` is set, for machines that can run
+/// all.
+fn skipped(why: &str) {
+    // Not `eprintln!`, whose output the test harness shows for failed tests only.
+    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why} (IPFRS_REQUIRE_ALL_TESTS makes this a failure)");
+    assert!(std::env::var_os("IPFRS_REQUIRE_ALL_TESTS").is_none(), "{why}");
 }
 
 /// Asserts that a start finds exactly these blocks, with the index and without it.
@@ -193,6 +202,11 @@ async fn deletion_is_deferred_near_torn_block() {
     let mut steps = torn_on_full_disk(dir.path(), &blocks);
     let torn = u32::try_from(steps.writer.torn.start().unwrap()).unwrap();
     let pack = steps.writer.active.clone().unwrap();
+    if u64::from(pack.end()) + pack.room() < u64::from(torn + MAX_TORN_BYTES) {
+        steps.writer.shared.close();
+        IS_FULL.set(false);
+        return skipped("packs on this disk of 4 GiB or less are too short");
+    }
     // A tombstone needs more than 10 bytes and less than 1,000.
     for (free, is_deferred) in [(10, false), (1_000, true)] {
         let end = torn + MAX_TORN_BYTES - free;
