@@ -90,9 +90,8 @@ impl ConnectionPermits {
     }
 
     /// Changes the number of permits to that for `max_connections`. If there are fewer than before, new connections
-    /// wait until enough have ended. The API listener keeps the permits of its own that it had at the start, so its
-    /// part of fewer permits is larger than at a start with as many; the total is the same, but for one shared permit
-    /// that there always is.
+    /// wait until enough have ended. The API listener keeps the permits of its own that a start gave it, also if a start
+    /// with `max_connections` would give it fewer. At least one permit is shared.
     pub(super) fn resize(&self, max_connections: usize) {
         let mut size = self.size.lock();
         let most = admitted(max_connections, size.open_files).saturating_sub(size.api).max(1);
