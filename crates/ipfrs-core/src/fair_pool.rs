@@ -95,6 +95,12 @@ impl<C: Client> FairPool<C> {
         Share { pool: self.clone(), client, units: 0 }
     }
 
+    /// Returns the number of units that a client holds.
+    #[must_use]
+    pub fn held(&self, client: C) -> usize {
+        self.table(client).lock().get(&client).copied().unwrap_or(0)
+    }
+
     fn table(&self, client: C) -> &Mutex<HashMap<C, usize>> {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(client);
         &self.0.held[usize::try_from(hash % TABLES as u64).unwrap_or(0)]
@@ -205,6 +211,7 @@ mod tests {
             let pool = FairPool::new(capacity, 2, usize::MAX);
             let (first, shortage) = take_all(&pool, 1);
             assert_eq!((first.len(), shortage), ((capacity / 2).max(2), Shortage::Share), "{capacity}");
+            assert_eq!((pool.held(1), pool.held(2)), (first.len(), 0), "{capacity}");
             let (second, _) = take_all(&pool, 2);
             assert!(!second.is_empty(), "{capacity}");
             drop(first);

@@ -358,12 +358,14 @@ pin_project! {
         inner: Body,
         node: Node,
         timer: IdleTimer,
+        // Whether the client has paused for too long. The body ends with this error, however often it is read.
+        is_over: bool,
     }
 }
 
 impl IdleTimeoutBody {
     pub(crate) fn new(inner: Body, idle_limit: Duration, node: Node) -> Self {
-        Self { inner, node, timer: IdleTimer::new(idle_limit) }
+        Self { inner, node, timer: IdleTimer::new(idle_limit), is_over: false }
     }
 }
 
@@ -373,13 +375,16 @@ impl HttpBody for IdleTimeoutBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.project();
-        if let Poll::Ready(frame) = this.inner.poll_frame(cx) {
-            let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
-            this.timer.received(data.map_or(0, Bytes::len));
-            return Poll::Ready(frame);
+        if !*this.is_over {
+            if let Poll::Ready(frame) = this.inner.poll_frame(cx) {
+                let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+                this.timer.received(data.map_or(0, Bytes::len));
+                return Poll::Ready(frame);
+            }
+            ready!(this.timer.poll_exceeded(cx));
+            *this.is_over = true;
+            this.node.count_refusal(Limit::UploadIdle);
         }
-        ready!(this.timer.poll_exceeded(cx));
-        this.node.count_refusal(Limit::UploadIdle);
         let seconds = this.timer.limit().as_secs();
         let what = format!("the upload paused for {seconds} s (gateway.upload_idle_seconds = {seconds})");
         let why = format!("{what} and was aborted: send it again without pauses, or raise the limit");

@@ -17,6 +17,7 @@ mod http2_frames;
 mod http2_idle;
 mod http2_stall;
 mod hyper;
+mod log_limiter;
 mod one_request;
 pub(crate) mod refused;
 pub(crate) mod request_head;
@@ -48,6 +49,7 @@ use crate::conn::deadlines::{Deadlines, Drain};
 use crate::conn::fast_path::{IdleConnection, Wakeup};
 use crate::conn::front_end::FrontEnd;
 use crate::conn::hyper::{Outcome, Protocols};
+use crate::conn::log_limiter::LogLimiter;
 use crate::conn::request_head::Refusal;
 use crate::tls::{Accepted, Tls};
 
@@ -61,6 +63,8 @@ pub(crate) struct Connections {
     node: Node,
     active: IntGauge,
     connection_permits: ConnectionPermits,
+    /// Limits the log of connections that were closed because of their client.
+    crowded: LogLimiter,
     tracker: TaskTracker,
     drain: Drain,
     max_request: Duration,
@@ -74,12 +78,12 @@ pub(crate) struct Connections {
 struct Open {
     active: IntGauge,
     _permit: OwnedSemaphorePermit,
-    /// `None` for a connection that counts for no client.
-    _share: Option<Share<Client>>,
+    /// Empty for a connection that counts for no client.
+    _share: Share<Client>,
 }
 
 impl Open {
-    fn count(active: &IntGauge, permit: OwnedSemaphorePermit, share: Option<Share<Client>>) -> Self {
+    fn count(active: &IntGauge, permit: OwnedSemaphorePermit, share: Share<Client>) -> Self {
         active.inc();
         Self { active: active.clone(), _permit: permit, _share: share }
     }
@@ -112,6 +116,7 @@ impl Connections {
             node,
             active,
             connection_permits: ConnectionPermits::new(config.max_connections, has_api),
+            crowded: LogLimiter::default(),
             tracker: TaskTracker::new(),
             drain: Drain::default(),
             max_request,
@@ -141,16 +146,12 @@ impl Connections {
                     is_failing = false;
                     let peer = peer.ip();
                     // Programs on this machine and trusted proxies may stand for many clients.
-                    let is_exempt = is_api || peer.to_canonical().is_loopback() || front_end.trusts(peer);
-                    let share = (!is_exempt).then(|| self.connection_permits.share(Client::of(peer)));
-                    if matches!(share, Some(None)) {
-                        self.node.count_refusal(Limit::ConnectionsPerClient);
-                        tracing::debug!(%peer, "closed a connection: its client has as many as are left for all others");
-                        continue;
-                    }
+                    let is_own = stream.local_addr().is_ok_and(|own| is_this_machine(peer, own.ip()));
+                    let is_exempt = is_api || is_own || front_end.trusts(peer);
+                    let Some(share) = self.share_of(peer, is_exempt) else { continue };
                     // The permit is acquired after accepting, so that a listener without connections holds none.
                     let Some(permit) = self.connection_permits.take(is_api).await else { return };
-                    self.spawn(stream, peer, (permit, share.flatten()), front_end.clone(), tls.clone());
+                    self.spawn(stream, peer, (permit, share), front_end.clone(), tls.clone());
                 }
                 // The client closed the connection before it was accepted.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {}
@@ -165,11 +166,34 @@ impl Connections {
         }
     }
 
+    /// Returns the share of a new connection from `peer`, which is empty if the connection counts for no client.
+    /// Returns `None` if the client has as many connections as are left for all others, and counts and logs that.
+    fn share_of(&self, peer: IpAddr, is_exempt: bool) -> Option<Share<Client>> {
+        let client = Client::of(peer);
+        if is_exempt {
+            return Some(self.connection_permits.empty_share(client));
+        }
+        let share = self.connection_permits.share(client);
+        if share.is_none() {
+            self.node.count_refusal(Limit::ConnectionsPerClient);
+            if let Some(left_out) = self.crowded.take(std::time::Instant::now()) {
+                tracing::warn!(
+                    %peer,
+                    connections = self.connection_permits.held(client),
+                    left_out,
+                    "closed a connection: its client has as many as are left for all others. If it stands for many \
+                     clients, raise server.max_connections and the limit on open files (LimitNOFILE, ulimit -n)"
+                );
+            }
+        }
+        share
+    }
+
     fn spawn<F: FrontEnd>(
         self: &Arc<Self>,
         stream: TcpStream,
         peer: IpAddr,
-        (permit, share): (OwnedSemaphorePermit, Option<Share<Client>>),
+        (permit, share): (OwnedSemaphorePermit, Share<Client>),
         front_end: F,
         tls: Option<Tls>,
     ) {
@@ -323,6 +347,12 @@ impl Connections {
     }
 }
 
+/// Whether `peer` is this machine, which it connects to by a loopback address or by one of its own (`own`).
+fn is_this_machine(peer: IpAddr, own: IpAddr) -> bool {
+    let peer = peer.to_canonical();
+    peer.is_loopback() || peer == own.to_canonical()
+}
+
 /// Closes a connection between two responses.
 async fn close(mut socket: Socket, deadlines: &mut Deadlines<'_, '_>) {
     let closed = poll_fn(|cx| match Pin::new(&mut socket).poll_shutdown(cx) {
@@ -331,5 +361,52 @@ async fn close(mut socket: Socket, deadlines: &mut Deadlines<'_, '_>) {
     });
     if let Err(error) = closed.await {
         tracing::trace!(%error, "the client disconnected before its connection was closed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+
+    use super::*;
+
+    #[test]
+    fn this_machine_is_known_by_all_its_addresses() {
+        for (peer, own, is_own) in [
+            ("127.0.0.2", "127.0.0.1", true),
+            ("::1", "::1", true),
+            ("::ffff:127.0.0.1", "::1", true),
+            ("192.0.2.1", "192.0.2.1", true),
+            ("::ffff:192.0.2.1", "192.0.2.1", true),
+            ("2001:db8::1", "2001:db8::1", true),
+            ("192.0.2.2", "192.0.2.1", false),
+            ("2001:db8::2", "2001:db8::1", false),
+        ] {
+            let [of_peer, of_daemon] = [peer, own].map(|address| address.parse::<IpAddr>().unwrap());
+            assert_eq!(is_this_machine(of_peer, of_daemon), is_own, "{peer} to {own}");
+        }
+    }
+
+    #[tokio::test]
+    async fn client_with_its_share_of_connections_gets_no_more() {
+        let (repo, registry) = (tempfile::tempdir().unwrap(), Registry::new());
+        let node = Node::builder(repo.path()).registry(&registry).open().await.unwrap();
+        let config = ServerConfig { max_connections: 40, ..ServerConfig::default() };
+        let active = IntGauge::new("active", "connections").unwrap();
+        let connections = Connections::new(&config, false, Duration::from_secs(60), node, active);
+        let [crowding, other] = [1_u8, 2].map(|number| IpAddr::from([192, 0, 2, number]));
+        let mut held = Vec::new();
+        while let Some(share) = connections.share_of(crowding, false) {
+            held.push(share);
+        }
+        assert_eq!((held.len(), connections.connection_permits.held(Client::of(crowding))), (20, 20));
+        assert!(connections.share_of(crowding, false).is_none());
+        let exempt = connections.share_of(crowding, true).unwrap();
+        assert_eq!((exempt.units(), connections.share_of(other, false).unwrap().units()), (0, 1));
+        let families = registry.gather();
+        let refusals = families.iter().find(|family| family.name() == "ipfrs_refusals_total").unwrap();
+        let crowded = Limit::ConnectionsPerClient.name();
+        let crowded = refusals.get_metric().iter().find(|metric| metric.get_label()[0].value() == crowded).unwrap();
+        assert_eq!(crowded.get_counter().get_value(), 2.0);
     }
 }

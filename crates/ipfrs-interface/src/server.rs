@@ -19,7 +19,8 @@ pub struct ServerConfig {
     pub workers: Option<usize>,
     /// Whether the daemon may listen on addresses other than loopback, although any client that reaches it may write.
     pub allow_unauthenticated: bool,
-    /// Maximum number of open connections; further ones wait.
+    /// Maximum number of open connections; further ones wait. One client on another machine has at most as many as are
+    /// free for others; further ones are closed.
     pub max_connections: usize,
     /// Maximum size of a request head, in bytes. Larger ones receive a 431 response.
     pub max_header_bytes: usize,

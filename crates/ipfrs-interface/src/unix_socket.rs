@@ -76,7 +76,8 @@ impl UnixSocket {
     }
 
     /// Accepts connections for as long as this future is polled, and passes their bytes to and from `target`. At most
-    /// `most` are open.
+    /// `most` are open: `server.max_connections` at the start, also after that was changed. This only bounds the files
+    /// of the relays. The listener at `target` applies the changed number to the connections of the relays.
     pub(crate) async fn accept(self, target: SocketAddr, most: usize) {
         let permits = Arc::new(Semaphore::new(most));
         loop {

@@ -260,8 +260,7 @@ fn assert_passes_on_small_disk(name: &str, mebibytes: u32) {
         unshare
     };
     if !unshare(&mounted).output().is_ok_and(|tried| tried.status.success()) {
-        eprintln!("SKIPPED: no file system can be mounted here (unshare and mount of a tmpfs)");
-        return;
+        return fixture::skipped("no file system can be mounted here (unshare and mount of a tmpfs)");
     }
     let mut child = unshare(&format!("{mounted} && exec \"$@\""));
     child.arg(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture", "--test-threads=1"]);

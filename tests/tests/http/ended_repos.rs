@@ -11,12 +11,16 @@ use tempfile::TempDir;
 /// Longest time that a store may take to close.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// A repo that is removed at the end of the thread that drops it. At the end of a test, its runtime still runs the
-/// gateway, whose last writes would leave files in a directory that is being removed.
+/// A repo that is removed when the next one is created and its store is closed, and at the latest at the end of the
+/// thread that drops it. At the end of a test, its runtime still runs the gateway, whose last writes would leave files
+/// in a directory that is being removed.
 pub(crate) struct Repo(Option<TempDir>);
 
 impl Repo {
     pub(crate) fn new(directory: TempDir) -> Self {
+        // A loop over many gateways must not hold the disk space of all until the test ends.
+        let is_open = |repo: &TempDir| lock_holder(repo.path()).is_some();
+        let _ = ENDED.try_with(|ended| ended.0.borrow_mut().retain(is_open));
         Self(Some(directory))
     }
 

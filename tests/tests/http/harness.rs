@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 use crate::ended_repos::Repo;
 use crate::multipart::Form;
 
-/// A gateway with its own port and repo. Dropping it stops the gateway. The repo is removed at the end of the test.
+/// A gateway with its own port and repo. Dropping it stops the gateway. The repo is removed later, see [`Repo`].
 pub(crate) struct TestGateway {
     pub(crate) gateway: Gateway,
     repo: Repo,

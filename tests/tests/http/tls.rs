@@ -1,6 +1,7 @@
 //! `[tls]`: HTTPS on all listeners.
 
 mod listeners;
+mod lost_bytes;
 
 use std::fs;
 use std::net::SocketAddr;

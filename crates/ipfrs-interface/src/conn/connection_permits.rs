@@ -79,8 +79,19 @@ impl ConnectionPermits {
         }
     }
 
-    /// Changes the number of permits. The API listener keeps those of its own. If there are fewer than before, new
-    /// connections wait until enough have ended.
+    /// Returns the empty share of a connection that counts for no client.
+    pub(super) fn empty_share(&self, client: Client) -> Share<Client> {
+        self.shares.nothing(client)
+    }
+
+    /// Returns the number of connections that count for a client.
+    pub(super) fn held(&self, client: Client) -> usize {
+        self.shares.held(client)
+    }
+
+    /// Changes the number of permits to that for `max_connections`. If there are fewer than before, new connections
+    /// wait until enough have ended. The API listener keeps the permits of its own that a start gave it, also if a
+    /// start with `max_connections` would give it fewer. At least one permit is shared.
     pub(super) fn resize(&self, max_connections: usize) {
         let mut size = self.size.lock();
         let most = admitted(max_connections, size.open_files).saturating_sub(size.api).max(1);

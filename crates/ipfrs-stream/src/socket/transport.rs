@@ -113,3 +113,80 @@ pub(super) fn poll_encrypt(
         Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(length)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    /// A protocol that counts bytes instead of sending them.
+    #[derive(Debug, Default)]
+    struct Counting {
+        encrypted: usize,
+        flushed: usize,
+        is_discarded: bool,
+    }
+
+    impl Encrypted for Counting {
+        fn tcp(&self) -> &TcpStream {
+            unreachable!("there is no connection")
+        }
+
+        fn tcp_mut(&mut self) -> &mut TcpStream {
+            unreachable!("there is no connection")
+        }
+
+        fn has_decrypted(&mut self) -> bool {
+            false
+        }
+
+        fn poll_read(&mut self, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+
+        fn encrypt(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+            let length: usize = slices.iter().map(|slice| slice.len()).sum();
+            self.encrypted += length;
+            Ok(length)
+        }
+
+        fn discard(&mut self) {
+            self.is_discarded = true;
+        }
+
+        fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            if self.is_discarded {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            self.flushed += std::mem::take(&mut self.encrypted);
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.poll_flush(cx)
+        }
+    }
+
+    #[test]
+    fn encrypted_bytes_that_a_check_rejects_are_never_sent() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut stream = Counting::default();
+        let slices = [IoSlice::new(b"right"), IoSlice::new(b" bytes")];
+        assert!(matches!(poll_encrypt(&mut stream, &mut cx, &slices, || Ok(())), Poll::Ready(Ok(11))));
+        assert_eq!((stream.flushed, stream.is_discarded), (11, false));
+        let slices = [IoSlice::new(b"zeros")];
+        let rejected = poll_encrypt(&mut stream, &mut cx, &slices, || Err(io::ErrorKind::InvalidData.into()));
+        assert!(matches!(rejected, Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::InvalidData));
+        assert_eq!((stream.encrypted, stream.flushed, stream.is_discarded), (5, 11, true));
+        // Nor does another use of the connection send them.
+        let mut transport = Transport::Encrypted(Box::new(stream));
+        assert!(matches!(transport.poll_flush(&mut cx), Poll::Ready(Err(_))));
+        assert!(matches!(transport.poll_shutdown(&mut cx), Poll::Ready(Err(_))));
+        let mut buffer = [0; 8];
+        assert!(matches!(transport.poll_read(&mut cx, &mut ReadBuf::new(&mut buffer)), Poll::Ready(Err(_))));
+        let Transport::Encrypted(mut stream) = transport else { unreachable!("it was created so") };
+        let again = poll_encrypt(&mut *stream, &mut cx, &slices, || Ok(()));
+        assert!(matches!(again, Poll::Ready(Err(_))));
+    }
+}
