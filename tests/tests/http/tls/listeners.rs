@@ -152,5 +152,4 @@ async fn every_listener_can_require_client_certificates() {
         let put = client.put_block(raw("from a client")).await;
         assert_eq!(put.map_or_else(|status| status.code(), |_| Code::Ok), write, "{file}");
     }
-    gateway.until_metric("ipfrs_tls_handshakes_total{result=\"failed\"}", |count| count >= 4).await;
 }
