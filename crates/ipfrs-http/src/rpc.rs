@@ -11,6 +11,7 @@ mod command_result;
 mod command_tree;
 pub(crate) mod commands;
 mod config;
+mod content_uri;
 mod dag;
 pub(crate) mod definition;
 mod diag;

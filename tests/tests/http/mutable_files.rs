@@ -208,8 +208,14 @@ async fn copies_have_sources_of_all_kinds_of_content_paths() {
     let root = gateway.add_tree("pin=false", &[("d/a", "content")]).await;
     let name = gateway.rpc_json(&format!("name/publish?arg=/ipfs/{root}&allow-offline=true")).await["Name"].clone();
     let name = name.as_str().unwrap();
-    let sources =
-        [format!("/ipfs/{root}/a"), format!("ipfs://{root}/a"), format!("/ipns/{name}/a"), format!("ipns://{name}/a")];
+    let sources = [
+        format!("/ipfs/{root}/a"),
+        format!("ipfs://{root}/a"),
+        format!("ipfs:{root}/a"),
+        format!("/ipns/{name}/a"),
+        format!("ipns://{name}/a"),
+        format!("IPNS:{name}/a"),
+    ];
     for (number, source) in sources.iter().enumerate() {
         run(&gateway, &format!("cp?arg={source}&arg=/{number}")).await;
         assert_eq!(gateway.rpc_bytes(&format!("files/read?arg=/{number}")).await, "content", "{source}");

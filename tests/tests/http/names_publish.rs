@@ -143,6 +143,7 @@ async fn published_path_stays_as_given_but_for_relative_parts() {
         (format!("/ipfs/{root}/sub//b"), format!("/ipfs/{root}/sub/b")),
         (format!("/ipfs/{root}/sub/../a.txt"), format!("/ipfs/{root}/a.txt")),
         (format!("ipfs://{root}/sub/"), format!("/ipfs/{root}/sub/")),
+        (format!("IPFS:{root}/sub"), format!("/ipfs/{root}/sub")),
         (in_base58.to_owned(), format!("/ipfs/{in_base58}")),
     ] {
         let published = gateway.rpc_json(&format!("name/publish?arg={path}&key=key")).await;
@@ -180,6 +181,8 @@ async fn name_resolve_is_recursive_or_single_step() {
         (format!("resolve?arg=/ipns/{second}"), format!("/ipfs/{}", directory.as_str().unwrap())),
         (format!("resolve?arg=/ipns/{second}&recursive=false"), format!("/ipns/{first}/d")),
         (format!("resolve?arg=ipns://{second}/f"), format!("/ipfs/{}", file.as_str().unwrap())),
+        (format!("resolve?arg=ipns:{second}&recursive=false"), format!("/ipns/{first}/d")),
+        (format!("name/resolve?arg=IPNS:{second}/f"), format!("/ipfs/{tree}/d/f")),
         // In the base of the content ID in the path, or in the requested base.
         (
             format!("resolve?arg=/ipfs/{}/d", in_base("base36", "").await),

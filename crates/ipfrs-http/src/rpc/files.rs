@@ -16,6 +16,7 @@ pub(super) use stat::stat;
 pub(super) use write::write;
 
 use super::args::Args;
+use super::content_uri;
 use crate::error::RpcError;
 
 /// Returns a path of mutable files.
@@ -24,11 +25,12 @@ fn path(argument: &LinkName) -> Result<MutablePath> {
 }
 
 /// Prefixes of paths of content, as in Kubo. All other paths are those of mutable files.
-const CONTENT: [&[u8]; 5] = [b"/ipfs/", b"/ipns/", b"/ipld/", b"ipfs://", b"ipns://"];
+const CONTENT: [&[u8]; 3] = [b"/ipfs/", b"/ipns/", b"/ipld/"];
 
-/// Whether an argument is a path of content.
-fn is_of_content(argument: &LinkName) -> bool {
-    CONTENT.iter().any(|prefix| argument.as_bytes().starts_with(prefix))
+/// Returns an argument that is a path or URI of content, as a path.
+fn content(argument: &LinkName) -> Option<LinkName> {
+    let path = content_uri::as_path(argument.as_bytes());
+    CONTENT.iter().any(|prefix| path.starts_with(prefix)).then(|| LinkName::from(&*path))
 }
 
 /// Returns the two arguments of a command, which are paths or text.
