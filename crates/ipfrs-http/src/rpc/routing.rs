@@ -44,6 +44,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
 
 /// `routing/findpeer?arg=peer`: returns the addresses of a connected peer. There is no network to ask for others.
 pub(super) async fn find_peer(State(state): State<AppState>, args: Args) -> CommandResult {
+    needs_peers(&state)?;
     let failed = |e| Error::invalid(format!("failed to parse peer ID: {e}"));
     let id = Name::parse(args.one("peerID")?).map_err(failed)?.peer_id();
     if id == state.node.identity().peer_id() {
