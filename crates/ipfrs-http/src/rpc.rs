@@ -20,6 +20,7 @@ mod files;
 mod filestore;
 mod get;
 pub(crate) mod globals;
+mod hash_option;
 mod key;
 mod log;
 mod long_command;

@@ -143,6 +143,7 @@ async fn invalid_commands_fail_with_the_texts_of_kubo_and_change_nothing() {
         ("mkdir?arg=/big/x&parents=true", " was not a directory"),
         ("mkdir?arg=/n&cid-version=2", "unknown CID version: 2"),
         ("mkdir?arg=/n&hash=nope", "unrecognized hash function: \"nope\""),
+        ("mkdir?arg=/n&hash=shake-128", "potentially insecure hash functions not allowed"),
         ("read?arg=/none", "/none: file does not exist"),
         ("read?arg=/a", "/a was not a file"),
         ("read?arg=/big&offset=9", "offset was past end of file (9 > 5)"),

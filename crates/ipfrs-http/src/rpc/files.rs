@@ -7,8 +7,7 @@ mod stat;
 mod write;
 
 pub(super) use change::{chcid, chmod, cp, flush, mkdir, mv, rm, touch};
-use ipfrs_core::hash::HashFunction;
-use ipfrs_core::{Error, Result};
+use ipfrs_core::Result;
 use ipfrs_node::{CidFormat, LinkName, MutablePath};
 pub(super) use ls::ls;
 pub(super) use read::read;
@@ -16,7 +15,7 @@ pub(super) use stat::stat;
 pub(super) use write::write;
 
 use super::args::Args;
-use super::content_uri;
+use super::{content_uri, hash_option};
 use crate::error::RpcError;
 
 /// Returns a path of mutable files.
@@ -53,7 +52,6 @@ fn cid_format(args: &Args) -> Result<Option<CidFormat>, RpcError> {
     if version.is_none() && hash.is_none() {
         return Ok(None);
     }
-    let unknown = |name: &str| Error::unsupported(format!("unrecognized hash function: {name:?}"));
-    let hash = hash.map(|name| HashFunction::from_name(name).map_err(|_| unknown(name))).transpose()?;
+    let hash = hash.map(hash_option::known).transpose()?;
     Ok(Some(CidFormat::new(version.unwrap_or(0), hash)?))
 }
