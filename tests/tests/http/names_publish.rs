@@ -255,6 +255,15 @@ async fn name_put_accepts_and_inspect_shows_records() {
         assert!(put(&query, record).await.is_err(), "{query}");
     }
     assert_eq!(mirror.rpc_bytes(&format!("name/get?arg={name}")).await, second);
+    // A record with the same sequence that is valid for longer replaces the other only with `force`.
+    owner.rpc_json(&format!("name/publish?arg={two}&key=key&lifetime=9000h")).await;
+    let longer = owner.rpc_bytes(&format!("name/get?arg=/ipns/{name}")).await;
+    assert_ne!(longer, second);
+    let message = put(&format!("arg={name}"), &longer).await.unwrap_err();
+    assert!(message.starts_with("existing IPNS record has sequence 1 >= new record sequence 1"), "{message}");
+    let replaced = put(&format!("arg={name}&force=true"), &longer).await.unwrap();
+    assert_eq!(replaced, json!({"Name": name, "Value": format!("/ipfs/{two}")}));
+    assert_eq!(mirror.rpc_bytes(&format!("name/get?arg={name}")).await, longer);
     let shown = mirror.post_form("name/inspect", Form::new().file("record", second.clone())).await;
     let shown: Value = shown.json().await.unwrap();
     assert_eq!(

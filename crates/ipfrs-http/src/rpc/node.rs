@@ -23,8 +23,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Error of `id` for other nodes without peers, as in Kubo.
-const ID_OFFLINE: &str = "'ipfs id' cannot query information on remote peers without a running daemon; if you only want \
-                          to convert --peerid-base, pass --offline option";
+const ID_OFFLINE: &str = "'ipfs id' cannot query information on remote peers without a running daemon; if you only \
+                          want to convert --peerid-base, pass --offline option";
 
 /// `id[?arg=peer]`: returns the identity of this node or of a connected peer.
 pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResult {
