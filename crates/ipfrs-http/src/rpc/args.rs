@@ -292,6 +292,11 @@ fn only<'a, T>(arguments: &'a [T], name: &str) -> Result<&'a T, RpcError> {
 
 /// Parses a path or URI as Kubo does, resolving a name: relative parts are removed first.
 pub(super) async fn content_path(node: &Node, argument: &LinkName) -> Result<ContentPath, RpcError> {
+    Ok(node.content_path(checked_path(argument)?).await?)
+}
+
+/// Returns a path or URI as a path without relative parts, if it has a namespace and a root.
+pub(super) fn checked_path(argument: &LinkName) -> Result<LinkName, RpcError> {
     let argument = LinkName::from(&*content_uri::as_path(argument.as_bytes()));
     let path = without_relative_parts(&argument);
     let invalid = |why: &str| Err(Error::invalid(format!("invalid path {argument:?}: {why}")).into());
@@ -310,7 +315,7 @@ pub(super) async fn content_path(node: &Node, argument: &LinkName) -> Result<Con
         }
         _ => {}
     }
-    Ok(node.content_path(path).await?)
+    Ok(path)
 }
 
 /// Removes `.` and `..` from a path, with the name before each `..`.

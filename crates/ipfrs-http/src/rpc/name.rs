@@ -13,7 +13,7 @@ use ipfrs_node::{Answers, LinkName, MAX_RECORD_BYTES, Name, NameRoot, Node, Publ
 use ipfrs_rpc::duration;
 use ipfrs_rpc::types::{InspectedRecord, PublishedName, RecordEntry, RecordValidation, ResolvedPath};
 
-use super::args::Args;
+use super::args::{Args, checked_path};
 use super::command_result::CommandResult;
 use super::multipart::one_file;
 use super::{content_uri, output};
@@ -34,6 +34,7 @@ pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Comman
         must_resolve: args.bool("resolve").unwrap_or(true),
         has_v1: args.bool("v1compat").unwrap_or(true),
     };
+    checked_path(path)?;
     let published = state.node.publish_name(content_uri::as_path(path.as_bytes()), &options).await?;
     Ok(output::object(PublishedName {
         name: published.name.to_string(),
