@@ -247,7 +247,6 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for a malformed address, also if the node has no peers.
-    #[allow(clippy::unused_self, reason = "a method in builds without peers too")]
     pub fn check_peer_addresses(&self, addresses: &[String]) -> Result<()> {
         addresses.iter().try_for_each(|address| peer_address(address).map(drop))
     }
