@@ -63,6 +63,15 @@ fn avoid_huge_pages() {
     }
 }
 
+const NO_PEERS: &str = "peers are disabled, set retrieval.bitswap.enabled = true and restart the daemon";
+
+/// Remedies for errors of the daemon whose texts are those of Kubo, by a part of the text.
+const REMEDIES: [(&str, &str); 3] = [
+    ("must be run in online mode, try running", NO_PEERS),
+    ("must be run in online mode. Try running", NO_PEERS),
+    ("filestore is not enabled", "set store.filestore_root to the directory of the files"),
+];
+
 /// Returns the message of the error and its causes, without causes that the message already contains.
 fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -73,5 +82,8 @@ fn describe(error: &anyhow::Error) -> String {
             _ => {}
         }
     }
-    text
+    match REMEDIES.iter().find(|(part, _)| text.contains(part)) {
+        Some((_, remedy)) => format!("{text}: {remedy}"),
+        None => text,
+    }
 }

@@ -11,6 +11,7 @@ mod command_result;
 mod command_tree;
 pub(crate) mod commands;
 mod config;
+mod content_uri;
 mod dag;
 pub(crate) mod definition;
 mod diag;
@@ -19,6 +20,7 @@ mod files;
 mod filestore;
 mod get;
 pub(crate) mod globals;
+mod hash_option;
 mod key;
 mod log;
 mod long_command;
@@ -64,6 +66,9 @@ use crate::head_deadline::in_time;
 use crate::origin;
 use crate::state::AppState;
 
+/// Commands that only Kubo's own process runs, below commands of the RPC, of which they are no arguments.
+const NOT_SERVED: [&str; 2] = ["/commands/completion", "/config/edit"];
+
 /// End of the route of a command whose argument is in the path.
 const ARGUMENT: &str = "/{argument}";
 
@@ -84,6 +89,9 @@ pub(crate) fn router(state: &AppState) -> Router<AppState> {
     }
     for group in commands::groups() {
         router = router.route(&format!("/{group}"), any(output::nothing));
+    }
+    for path in NOT_SERVED {
+        router = router.route(path, any(no_such_command));
     }
     let tree = Arc::new(command_tree::tree(commands::all()));
     router.fallback(no_such_command).layer(Extension(tree))

@@ -101,8 +101,9 @@ impl Node {
     }
 
     fn references(&self) -> Result<&References> {
-        let why = "filestore is not enabled, see https://git.io/vNItf: set store.filestore_root to the directory of the files";
-        self.inner.references.as_ref().ok_or_else(|| Error::unsupported(why))
+        // Kubo's text. The remedy is to set `store.filestore_root`.
+        let why = || Error::unsupported("filestore is not enabled, see https://git.io/vNItf");
+        self.inner.references.as_ref().ok_or_else(why)
     }
 
     /// Returns the sink of an import with `nocopy` or `fscache`.

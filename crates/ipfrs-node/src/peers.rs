@@ -86,10 +86,8 @@ pub struct PeerLedger {
     pub blocks: u64,
 }
 
-/// Returns the error of commands that need peers. It begins as Kubo's, because clients look for that text.
+/// Returns the error of commands that need peers (`retrieval.bitswap.enabled`). It is Kubo's, because clients look for
+/// that text.
 fn offline() -> Error {
-    Error::unsupported(
-        "this action must be run in online mode, try running 'ipfs daemon' first: peers are disabled, set \
-         retrieval.bitswap.enabled = true and restart the daemon",
-    )
+    Error::unsupported("this action must be run in online mode, try running 'ipfs daemon' first")
 }

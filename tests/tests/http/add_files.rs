@@ -252,6 +252,8 @@ async fn unsupported_add_options_are_refused_by_name() {
         ("nocopy=true", "either the filestore or the urlstore must be enabled to use nocopy"),
         ("nocopy=true&raw-leaves=false", "nocopy option requires '--raw-leaves' to be enabled as well"),
         ("hash=sha0", "unrecognized hash function: \"sha0\""),
+        ("hash=md5", "potentially insecure hash functions not allowed"),
+        ("hash=blake2b-8", "potentially insecure hash functions not allowed"),
         ("cid-version=-2", "unknown CID version: -2"),
         ("raw-leaves=true&mtime=5", "raw-leaves can't be used with UnixFS metadata like mode or modification time"),
         ("mtime=5&mtime-nsecs=1000000000", "mtime nanoseconds must be in range [1, 999999999]"),

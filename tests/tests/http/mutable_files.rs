@@ -143,6 +143,7 @@ async fn invalid_commands_fail_with_the_texts_of_kubo_and_change_nothing() {
         ("mkdir?arg=/big/x&parents=true", " was not a directory"),
         ("mkdir?arg=/n&cid-version=2", "unknown CID version: 2"),
         ("mkdir?arg=/n&hash=nope", "unrecognized hash function: \"nope\""),
+        ("mkdir?arg=/n&hash=shake-128", "potentially insecure hash functions not allowed"),
         ("read?arg=/none", "/none: file does not exist"),
         ("read?arg=/a", "/a was not a file"),
         ("read?arg=/big&offset=9", "offset was past end of file (9 > 5)"),
@@ -208,8 +209,14 @@ async fn copies_have_sources_of_all_kinds_of_content_paths() {
     let root = gateway.add_tree("pin=false", &[("d/a", "content")]).await;
     let name = gateway.rpc_json(&format!("name/publish?arg=/ipfs/{root}&allow-offline=true")).await["Name"].clone();
     let name = name.as_str().unwrap();
-    let sources =
-        [format!("/ipfs/{root}/a"), format!("ipfs://{root}/a"), format!("/ipns/{name}/a"), format!("ipns://{name}/a")];
+    let sources = [
+        format!("/ipfs/{root}/a"),
+        format!("ipfs://{root}/a"),
+        format!("ipfs:{root}/a"),
+        format!("/ipns/{name}/a"),
+        format!("ipns://{name}/a"),
+        format!("IPNS:{name}/a"),
+    ];
     for (number, source) in sources.iter().enumerate() {
         run(&gateway, &format!("cp?arg={source}&arg=/{number}")).await;
         assert_eq!(gateway.rpc_bytes(&format!("files/read?arg=/{number}")).await, "content", "{source}");

@@ -104,8 +104,10 @@ async fn failed_publish_leaves_the_name_unchanged() {
         (format!("arg={missing}"), missing),
         (format!("arg={file}/none"), "none"),
         (format!("arg={file}&key=other"), "no key by the given name or PeerID was found: other"),
-        ("arg=no-cid".to_owned(), "no-cid"),
-        ("arg=".to_owned(), "invalid path"),
+        ("arg=no-cid".to_owned(), "invalid path \"no-cid\": path does not have enough components"),
+        ("arg=".to_owned(), "invalid path \"\": path does not have enough components"),
+        ("arg=/ipfs/".to_owned(), "invalid path \"/ipfs/\": path does not have enough components"),
+        ("arg=/x/y".to_owned(), "invalid path \"/x/y\": unknown namespace: \"x\""),
         ("arg=/ipns/no-dot".to_owned(), "no-dot"),
         (format!("arg=/ipns/{name}"), "itself"),
         (format!("arg={file}&lifetime=soon"), "error parsing lifetime option: time: invalid duration \"soon\""),
@@ -143,6 +145,7 @@ async fn published_path_stays_as_given_but_for_relative_parts() {
         (format!("/ipfs/{root}/sub//b"), format!("/ipfs/{root}/sub/b")),
         (format!("/ipfs/{root}/sub/../a.txt"), format!("/ipfs/{root}/a.txt")),
         (format!("ipfs://{root}/sub/"), format!("/ipfs/{root}/sub/")),
+        (format!("IPFS:{root}/sub"), format!("/ipfs/{root}/sub")),
         (in_base58.to_owned(), format!("/ipfs/{in_base58}")),
     ] {
         let published = gateway.rpc_json(&format!("name/publish?arg={path}&key=key")).await;
@@ -180,6 +183,8 @@ async fn name_resolve_is_recursive_or_single_step() {
         (format!("resolve?arg=/ipns/{second}"), format!("/ipfs/{}", directory.as_str().unwrap())),
         (format!("resolve?arg=/ipns/{second}&recursive=false"), format!("/ipns/{first}/d")),
         (format!("resolve?arg=ipns://{second}/f"), format!("/ipfs/{}", file.as_str().unwrap())),
+        (format!("resolve?arg=ipns:{second}&recursive=false"), format!("/ipns/{first}/d")),
+        (format!("name/resolve?arg=IPNS:{second}/f"), format!("/ipfs/{tree}/d/f")),
         // In the base of the content ID in the path, or in the requested base.
         (
             format!("resolve?arg=/ipfs/{}/d", in_base("base36", "").await),
@@ -252,6 +257,15 @@ async fn name_put_accepts_and_inspect_shows_records() {
         assert!(put(&query, record).await.is_err(), "{query}");
     }
     assert_eq!(mirror.rpc_bytes(&format!("name/get?arg={name}")).await, second);
+    // A record with the same sequence that is valid for longer replaces the other only with `force`.
+    owner.rpc_json(&format!("name/publish?arg={two}&key=key&lifetime=9000h")).await;
+    let longer = owner.rpc_bytes(&format!("name/get?arg=/ipns/{name}")).await;
+    assert_ne!(longer, second);
+    let message = put(&format!("arg={name}"), &longer).await.unwrap_err();
+    assert!(message.starts_with("existing IPNS record has sequence 1 >= new record sequence 1"), "{message}");
+    let replaced = put(&format!("arg={name}&force=true"), &longer).await.unwrap();
+    assert_eq!(replaced, json!({"Name": name, "Value": format!("/ipfs/{two}")}));
+    assert_eq!(mirror.rpc_bytes(&format!("name/get?arg={name}")).await, longer);
     let shown = mirror.post_form("name/inspect", Form::new().file("record", second.clone())).await;
     let shown: Value = shown.json().await.unwrap();
     assert_eq!(

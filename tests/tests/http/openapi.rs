@@ -1,6 +1,7 @@
 //! The OpenAPI document, compared with the responses of a gateway.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
@@ -63,12 +64,77 @@ async fn documented_options_are_those_of_the_command() {
     assert_eq!(named("arg")["schema"]["minItems"], 1);
     assert_eq!(named("offset")["schema"]["type"], "integer");
     assert_eq!(named("length")["description"], "Also `l`.");
+    // Those of all commands are those that `commands` lists, with all names.
+    let tree = gateway.rpc_json("commands?flags=true").await;
+    let mut open = vec![(String::new(), &tree)];
+    let mut described = 0;
+    while let Some((path, branch)) = open.pop() {
+        for below in branch["Subcommands"].as_array().unwrap() {
+            open.push((format!("{path}/{}", below["Name"].as_str().unwrap()), below));
+        }
+        let operation = &document["paths"][format!("/api/v0{path}")]["post"];
+        let Some(parameters) = operation["parameters"].as_array() else { continue };
+        let options = [&branch["Options"], &tree["Options"]].map(|options| options.as_array().unwrap());
+        let mut listed = BTreeSet::from(["arg"]);
+        for names in options.into_iter().flatten().map(|option| option["Names"].as_array().unwrap()) {
+            let name = names[0].as_str().unwrap();
+            listed.insert(name);
+            let parameter = parameters.iter().find(|parameter| parameter["name"] == name);
+            let parameter = parameter.unwrap_or_else(|| panic!("{path}: {name} is not described"));
+            let remark = parameter["description"].as_str().unwrap_or_default();
+            for other in names.iter().skip(1).map(|other| other.as_str().unwrap()) {
+                assert!(remark.contains(&format!("`{other}`")), "{path}: {name}, {other}: {remark}");
+            }
+        }
+        // The options of `files` are those of all its commands.
+        let is_of_files = path.starts_with("/files/");
+        let mut names = parameters.iter().map(|parameter| parameter["name"].as_str().unwrap());
+        assert!(names.all(|name| listed.contains(name) || is_of_files && name == "flush"), "{path}: {parameters:?}");
+        described += 1;
+    }
+    assert!(described > 100, "{described} commands");
     // Each reference leads to a schema.
     let text = document.to_string();
     for reference in text.split("#/components/schemas/").skip(1) {
         let name = reference.split('"').next().unwrap();
         assert!(document["components"]["schemas"][name].is_object(), "{name}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_required_argument_is_400_and_changes_nothing() {
+    let gateway = TestGateway::start().await;
+    gateway.add("to-files=/f", "content").await;
+    let document: Value = gateway.get("/openapi.json").await.json().await.unwrap();
+    let state = async || {
+        let mut state = vec![Value::from(gateway.blocks().await)];
+        for command in ["pin/ls", "files/stat?arg=/", "key/ls", "config/show", "bootstrap/list"] {
+            state.push(gateway.rpc_json(command).await);
+        }
+        state
+    };
+    let before = state().await;
+    let mut refused = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let Some(command) = path.strip_prefix("/api/v0/") else { continue };
+        let operation = &item["post"];
+        let mut parameters = operation["parameters"].as_array().into_iter().flatten();
+        let argument = parameters.find(|parameter| parameter["name"] == "arg");
+        let least = argument.and_then(|argument| argument["schema"]["minItems"].as_u64()).unwrap_or(0);
+        let needs_body = operation["requestBody"]["required"] == true;
+        for given in 0..least + u64::from(needs_body) {
+            let query = vec!["arg=x"; usize::try_from(given).unwrap()].join("&");
+            let called = format!("{command}?{query}");
+            let response = tokio::time::timeout(Duration::from_secs(10), gateway.rpc(&called).send()).await;
+            let response = response.unwrap_or_else(|_| panic!("{called}: no response")).unwrap();
+            assert_eq!(response.status(), 400, "{called}");
+            let text = response.text().await.unwrap();
+            assert!(text.ends_with(" is required\n"), "{called}: {text}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 80, "{refused} requests");
+    assert_eq!(state().await, before);
 }
 
 #[tokio::test]

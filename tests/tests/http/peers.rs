@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::content::bytes;
-use crate::harness::{TestGateway, ndjson, rpc_failure};
+use crate::harness::{TestGateway, ndjson, rpc_failure, rpc_refusal};
 use crate::source_server::{SourceServer, always};
 use crate::websocket::Client;
 
@@ -209,22 +209,61 @@ async fn identity_of_peers_is_the_key_of_the_repo() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_bitswap_commands_say_how_to_enable_it() {
+async fn without_bitswap_commands_fail_as_in_kubo_offline() {
     let gateway = TestGateway::start().await;
     assert_eq!(gateway.rpc_json("id").await["Addresses"], json!([]));
-    let action = "this action must be run in online mode";
-    let ping = "ping?arg=12D3KooWBtg3aaRMjxwedh83aGiUkwSxDwUZkzuJcfaqUmo7R3pq";
-    for (command, text) in [
+    let action = "this action must be run in online mode, try running 'ipfs daemon' first";
+    let command = "this command must be run in online mode. Try running 'ipfs daemon' first";
+    let peer = "12D3KooWBtg3aaRMjxwedh83aGiUkwSxDwUZkzuJcfaqUmo7R3pq";
+    let address = format!("/ip4/127.0.0.1/tcp/1/p2p/{peer}");
+    let id = "'ipfs id' cannot query information on remote peers without a running daemon; if you only want to convert \
+              --peerid-base, pass --offline option";
+    let connect = format!("connect {peer} failure: {action}");
+    let malformed = "failed to parse multiaddr \"x\": must begin with /";
+    // The texts are those of Kubo 0.44.
+    for (called, text) in [
         ("swarm/peers", action),
         ("swarm/addrs", action),
         ("swarm/addrs/local", action),
-        ("bitswap/stat", action),
-        ("bitswap/wantlist", action),
-        (ping, "this command must be run in online mode. Try running 'ipfs daemon' first"),
+        ("swarm/addrs/listen", action),
+        ("swarm/addrs/autonat", command),
+        ("swarm/filters", command),
+        ("swarm/filters/add?arg=x", command),
+        ("swarm/filters/rm?arg=x", command),
+        ("swarm/peering/ls", command),
+        (&format!("swarm/peering/add?arg={address}"), command),
+        ("swarm/peering/rm?arg=x", command),
+        (&format!("swarm/connect?arg={address}"), connect.as_str()),
+        ("bitswap/wantlist", command),
+        ("bitswap/wantlist?peer=x", command),
+        ("bitswap/ledger?arg=x", command),
+        ("bitswap/reprovide", command),
+        ("routing/findpeer?arg=x", command),
+        ("routing/findprovs?arg=bafkqaaa", command),
+        ("routing/provide?arg=x", command),
+        ("routing/reprovide", command),
+        ("provide/once?arg=bafkqaaa", command),
+        ("provide/stat?lan=true", command),
+        ("stats/provide", command),
+        ("stats/reprovide?all=true", command),
+        ("stats/dht", command),
+        ("version/check", command),
+        ("mount", command),
+        (&format!("ping?arg={peer}"), command),
+        (&format!("id?arg={peer}"), id),
     ] {
-        let message = rpc_failure(gateway.rpc(command).send().await.unwrap()).await;
-        assert!(message.starts_with(text), "{command}: {message}");
-        assert!(message.contains("retrieval.bitswap.enabled"), "{command}: {message}");
+        let message = rpc_failure(gateway.rpc(called).send().await.unwrap()).await;
+        assert_eq!(message, text, "{called}");
+    }
+    for called in ["swarm/connect?arg=x", "swarm/disconnect?arg=x", "swarm/peering/add?arg=x"] {
+        let message = rpc_failure(gateway.rpc(called).send().await.unwrap()).await;
+        assert!(message.starts_with(malformed), "{called}: {message}");
+    }
+    let closed = gateway.rpc_json(&format!("swarm/disconnect?arg={address}")).await;
+    assert_eq!(closed, json!({ "Strings": [format!("disconnect {peer} failure: {action}")] }));
+    for called in ["bitswap/stat", "stats/bitswap"] {
+        let message = rpc_refusal(gateway.rpc(called).send().await.unwrap()).await;
+        assert_eq!(message, format!("unable to run offline: {command}"), "{called}");
     }
 }
 

@@ -54,6 +54,14 @@ async fn add_pins_the_root_unless_disabled() {
     let form = Form::new().file("a", "a");
     let message = rpc_failure(gateway.post_form("add?pin=false&pin-name=x", form).await).await;
     assert!(message.contains("pin-name") && message.contains("pin=false"), "{message}");
+    let (longest, long) = ("n".repeat(255), "n".repeat(256));
+    let form = Form::new().file("a", "a");
+    let message = rpc_failure(gateway.post_form(&format!("add?pin-name={long}"), form).await).await;
+    assert_eq!(message, "pin name is 256 bytes (max 255 bytes)");
+    let named = async |name: &str| gateway.rpc(&format!("pin/add?arg={wrapped}&name={name}")).send().await.unwrap();
+    assert_eq!(rpc_failure(named(&long).await).await, "pin name is 256 bytes (max 255 bytes)");
+    assert_eq!(gateway.rpc_json("pin/ls?type=recursive").await, after, "nothing is pinned or renamed");
+    assert_eq!(named(&longest).await.status(), 200);
     let repo = gateway.stop().await;
     let gateway = TestGateway::start_on(repo, |_| {}).await;
     assert_eq!(pinned(&gateway, "recursive").await, all, "after a restart");

@@ -78,6 +78,8 @@ async fn invalid_block_put_stores_nothing() {
     for (options, named) in [
         ("cid-codec=no-such-codec", "no-such-codec"),
         ("mhtype=no-such-hash", "no-such-hash"),
+        ("mhtype=md5", "potentially insecure hash functions not allowed"),
+        ("mhtype=murmur3-x64-64", "potentially insecure hash functions not allowed"),
         ("mhlen=19", "digest too small"),
         ("mhtype=sha2-512&mhlen=65", "too large for digest"),
         ("format=v0&mhtype=identity", "CIDv0"),

@@ -24,6 +24,9 @@ async fn argument_may_follow_the_command_in_the_path() {
     assert_eq!(gateway.rpc_json(&format!("pin/ls/{HELLO}")).await["Keys"][HELLO]["Type"], "recursive");
     assert_eq!(said(&gateway, "version/").await.0, 200);
     assert_eq!(said(&gateway, &format!("cat/{HELLO}/")).await.0, 404);
+    for command in ["config/edit", "config/edit?arg=x", "commands/completion", "commands/completion/bash"] {
+        assert_eq!(said(&gateway, command).await, (404, "404 page not found\n".to_owned()), "{command}");
+    }
     assert_eq!(said(&gateway, &format!("cat/%2Fipfs%2F{HELLO}")).await.1, "hello\n");
 }
 

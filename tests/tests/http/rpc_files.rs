@@ -81,6 +81,16 @@ async fn zoo(gateway: &TestGateway) -> (String, Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn cat_of_a_symlink_is_its_target() {
+    let gateway = TestGateway::start().await;
+    let (root, _) = zoo(&gateway).await;
+    let response = gateway.rpc(&format!("cat?arg={root}/link")).send().await.unwrap();
+    assert_eq!(header(&response, "x-content-length"), "3");
+    assert_eq!(response.text().await.unwrap(), "big");
+    assert_eq!(gateway.rpc_bytes(&format!("cat?arg={root}/link&offset=1&length=1")).await, "i");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ls_returns_type_size_and_target_of_each_entry() {
     let gateway = TestGateway::start().await;
     let (root, ids) = zoo(&gateway).await;

@@ -104,6 +104,52 @@ const KUBO: &[(&str, &str)] = &[
     ("swarm/peering/add", ""),
     ("swarm/peering/rm", ""),
     ("version", "number/n:b commit:b repo:b all:b"),
+    ("bitswap/stat", "verbose/v:b human:b"),
+    ("bitswap/wantlist", "peer/p:t"),
+    ("bootstrap/rm", "all:b"),
+    ("config/profile/apply", "dry-run:b"),
+    ("dht/query", "verbose/v:b"),
+    ("diag/cmds", "verbose/v:b"),
+    ("diag/profile", "output/o:t collectors:l profile-time:t mutex-profile-fraction:i block-profile-rate:t"),
+    ("filestore/ls", "file-order:b"),
+    ("filestore/verify", "file-order:b remove-bad-blocks:b"),
+    ("log/tail", "log-level:t"),
+    ("mount", "ipfs-path/f:t ipns-path/n:t mfs-path/m:t"),
+    ("name/pubsub/subs", "ipns-base:t"),
+    ("object/diff", "verbose/v:b"),
+    ("object/patch/add-link", "create/p:b allow-big-block:b allow-non-unixfs:b"),
+    ("object/patch/rm-link", "allow-big-block:b allow-non-unixfs:b"),
+    ("p2p/close", "all/a:b protocol/p:t listen-address/l:t target-address/t:t"),
+    ("p2p/forward", "allow-custom-protocol:b foreground/f:b"),
+    ("p2p/listen", "allow-custom-protocol:b report-peer-id/r:b foreground/f:b"),
+    ("p2p/ls", "headers/v:b"),
+    ("p2p/stream/close", "all/a:b"),
+    ("p2p/stream/ls", "headers/v:b"),
+    ("pin/remote/add", "service:t name:t background:b"),
+    ("pin/remote/ls", "service:t name:t cid:l status:l"),
+    ("pin/remote/rm", "service:t name:t cid:l status:l force:b"),
+    ("pin/remote/service/ls", "stat:b"),
+    ("ping", "count/n:i"),
+    ("provide/clear", "quiet/q:b"),
+    ("provide/once", "recursive/r:b"),
+    (
+        "provide/stat",
+        "lan:b all/a:b compact:b connectivity:b network:b schedule:b timings:b workers:b operations:b queues:b",
+    ),
+    ("pubsub/reset", "peer/p:t"),
+    ("routing/findprovs", "verbose/v:b num-providers/n:i"),
+    ("routing/provide", "verbose/v:b recursive/r:b"),
+    (
+        "stats/provide",
+        "lan:b all/a:b compact:b connectivity:b network:b schedule:b timings:b workers:b operations:b queues:b",
+    ),
+    (
+        "stats/reprovide",
+        "lan:b all/a:b compact:b connectivity:b network:b schedule:b timings:b workers:b operations:b queues:b",
+    ),
+    ("swarm/addrs/local", "id:b"),
+    ("swarm/peers", "verbose/v:b streams:b latency:b direction:b identify:b"),
+    ("version/check", "min-percent/t:i"),
 ];
 
 /// Options that every command has.
@@ -154,6 +200,26 @@ async fn option_of_kubo_with_a_wrong_value_is_refused_by_name() {
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_with_options_is_in_the_table() {
+    let gateway = TestGateway::start().await;
+    let (mut open, mut missing) = (vec![(String::new(), gateway.rpc_json("commands?flags=true").await)], Vec::new());
+    while let Some((path, tree)) = open.pop() {
+        let has_options = tree["Options"].as_array().is_some_and(|options| !options.is_empty());
+        // The root has the global options, and `files` those of its commands.
+        let is_listed = path.is_empty() || path == "files" || KUBO.iter().any(|(command, _)| *command == path);
+        for below in tree["Subcommands"].as_array().unwrap() {
+            let name = below["Name"].as_str().unwrap();
+            let path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
+            open.push((path, below.clone()));
+        }
+        if has_options && !is_listed {
+            missing.push(path);
+        }
+    }
+    assert_eq!(missing, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]

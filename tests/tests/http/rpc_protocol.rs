@@ -1,7 +1,7 @@
 //! Calling conventions and errors of all commands of the Kubo RPC.
 
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{TestGateway, header, rpc_failure};
 use crate::wire::exchange;
@@ -226,8 +226,28 @@ async fn rpc_path_arguments_accept_every_spelling() {
         format!("/ipfs/{root}/a+b/%C3%BC.txt"),
         format!("%2Fipfs%2F{root}%2Fa%20b%2F%C3%BC.txt"),
         format!("ipfs://{root}/a%20b/%C3%BC.txt"),
+        format!("ipfs:{root}/a%20b/%C3%BC.txt"),
+        format!("ipfs:/{root}/a%20b/%C3%BC.txt"),
+        format!("IPFS:%2F%2F{root}/x/../a%20b/%C3%BC.txt"),
     ] {
         assert_eq!(gateway.rpc_bytes(&format!("cat?arg={path}")).await, "hello", "{path}");
+    }
+    for uri in [format!("ipfs:{root}"), format!("ipfs:/{root}"), format!("ipld:{root}"), format!("Ipfs://{root}")] {
+        let listed = gateway.rpc_json(&format!("ls?arg={uri}")).await;
+        assert_eq!(listed["Objects"][0]["Links"][0]["Name"], "a b", "{uri}");
+        assert_eq!(gateway.rpc_json(&format!("pin/add?arg={uri}")).await["Pins"], json!([root]), "{uri}");
+        assert_eq!(gateway.rpc_json(&format!("files/stat?arg={uri}")).await["Hash"], root, "{uri}");
+        let path = if uri.starts_with("ipld") { format!("/ipld/{root}") } else { format!("/ipfs/{root}") };
+        assert_eq!(gateway.rpc_json(&format!("resolve?arg={uri}")).await["Path"], path, "{uri}");
+    }
+    for (uri, text) in [
+        ("ipfs:", "invalid path \"/ipfs/\": path does not have enough components"),
+        ("IPNS://", "invalid path \"/ipns/\": path does not have enough components"),
+        ("ipfsfile:x", "invalid path \"ipfsfile:x\": path does not have enough components"),
+        ("ipfs:bad", "invalid path \"/ipfs/bad\": "),
+    ] {
+        let message = rpc_failure(gateway.rpc(&format!("cat?arg={uri}")).send().await.unwrap()).await;
+        assert!(message.starts_with(text), "{uri}: {message}");
     }
 }
 

@@ -10,7 +10,6 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::future::Either;
 use futures::{StreamExt, stream};
-use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::RequestMemory;
 use ipfrs_node::{
@@ -29,7 +28,7 @@ use super::args::{Args, Render};
 use super::attributes::file_attributes;
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Part, PartKind, Parts};
-use super::{attributes, output};
+use super::{attributes, hash_option, output};
 use crate::body;
 use crate::error::RpcError;
 use crate::request_id::operation_id;
@@ -119,7 +118,7 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
         cid_version: args.number("cid-version")?.filter(|version| *version != -1).map(cid_version).transpose()?,
         raw_leaves: args.bool("raw-leaves"),
         chunker: args.nonempty_text("chunker").map(str::parse).transpose()?,
-        hash: args.nonempty_text("hash").map(HashFunction::from_name).transpose()?,
+        hash: args.nonempty_text("hash").map(hash_option::known).transpose()?,
         inline_limit: args.is_set("inline").then_some(inline_limit),
         layout: args.bool("trickle").map(Layout::of_trickle),
         attributes: attributes::of_options(args)?,

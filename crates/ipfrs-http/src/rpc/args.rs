@@ -18,7 +18,7 @@ use percent_encoding::percent_decode_str;
 use super::command_result::has_body;
 use super::definition::Command;
 use super::options::Options;
-use super::{multipart, stdin};
+use super::{content_uri, multipart, stdin};
 use crate::command_log::RunningCommand;
 use crate::error::RpcError;
 use crate::state::AppState;
@@ -290,15 +290,19 @@ fn only<'a, T>(arguments: &'a [T], name: &str) -> Result<&'a T, RpcError> {
     }
 }
 
-/// Parses a path as Kubo does, resolving a name: relative parts are removed first.
+/// Parses a path or URI as Kubo does, resolving a name: relative parts are removed first.
 pub(super) async fn content_path(node: &Node, argument: &LinkName) -> Result<ContentPath, RpcError> {
-    let path = without_relative_parts(argument);
+    Ok(node.content_path(checked_path(argument)?).await?)
+}
+
+/// Returns a path or URI as a path without relative parts, if it has a namespace and a root.
+pub(super) fn checked_path(argument: &LinkName) -> Result<LinkName, RpcError> {
+    let argument = LinkName::from(&*content_uri::as_path(argument.as_bytes()));
+    let path = without_relative_parts(&argument);
     let invalid = |why: &str| Err(Error::invalid(format!("invalid path {argument:?}: {why}")).into());
     let few = "path does not have enough components";
     let mut parts = path.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
-    let has_uri = ["ipfs://", "ipns://", "ipld://"].iter().any(|scheme| path.as_bytes().starts_with(scheme.as_bytes()));
     match (path.as_bytes().first(), parts.next()) {
-        _ if has_uri => {}
         (None, _) | (_, None) => return invalid(few),
         (Some(b'/'), Some(b"ipfs" | b"ipns" | b"ipld")) if parts.next().is_none() => return invalid(few),
         (Some(b'/'), Some(b"ipfs" | b"ipns" | b"ipld")) => {}
@@ -311,7 +315,7 @@ pub(super) async fn content_path(node: &Node, argument: &LinkName) -> Result<Con
         }
         _ => {}
     }
-    Ok(node.content_path(path).await?)
+    Ok(path)
 }
 
 /// Removes `.` and `..` from a path, with the name before each `..`.
@@ -363,10 +367,8 @@ impl Render {
     /// Returns this format, but without `cid-base` uses the base of the content ID at the beginning of `path`:
     /// `{cid}/...`, `/ipfs/{cid}/...`, `ipfs://{cid}/...`.
     pub(super) fn or_like(self, path: &str) -> Self {
-        let rest = ["/ipfs/", "/ipld/", "ipfs://", "ipld://"]
-            .iter()
-            .find_map(|prefix| path.strip_prefix(prefix))
-            .unwrap_or(path);
+        let path = String::from_utf8_lossy(&content_uri::as_path(path.as_bytes())).into_owned();
+        let rest = ["/ipfs/", "/ipld/"].iter().find_map(|prefix| path.strip_prefix(prefix)).unwrap_or(&path);
         // A CIDv0 has no base prefix, so it does not select a base.
         let is_v0 = rest.starts_with("Qm");
         let base = rest.chars().next().filter(|_| !is_v0).and_then(|code| Base::from_code(code).ok());

@@ -13,7 +13,7 @@ use ipfrs_rpc::types::{BlockStat, RemovedBlock};
 use super::args::{Args, content_path};
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
-use super::output;
+use super::{hash_option, output};
 use crate::body;
 use crate::error::{RpcError, rpc_removal_message};
 use crate::state::AppState;
@@ -184,6 +184,5 @@ fn digest_bytes(length: i64) -> Result<usize, Error> {
 }
 
 fn multihash(name: &str) -> Result<HashFunction, Error> {
-    let unknown = |_| Error::unsupported(format!("unrecognized multihash function: {name}"));
-    HashFunction::from_name(name).map_err(unknown)
+    hash_option::named(name, |_| Error::unsupported(format!("unrecognized multihash function: {name}")))
 }

@@ -4,7 +4,6 @@
 use axum::extract::{Request, State};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use ipfrs_core::hash::HashFunction;
 use ipfrs_core::limits::{MAX_BIG_BLOCK_BYTES, MAX_BLOCK_BYTES};
 use ipfrs_core::{Cid, Error, Result, codec};
 use ipfrs_node::{DagImport, DagImportOptions, DagStats, PutBlockOptions, PutNode};
@@ -14,7 +13,7 @@ use super::args::{Args, Render};
 use super::block::{put_error, put_options};
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
-use super::output;
+use super::{hash_option, output};
 use crate::body::{self, begun, gathered};
 use crate::error::{RpcError, rpc_pin_message};
 use crate::state::AppState;
@@ -64,7 +63,9 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         data: Bytes::new(),
         input: named("input-codec", codec::DAG_JSON)?,
         store: named("store-codec", codec::DAG_CBOR)?,
-        hash: args.nonempty_text("hash").map_or(Ok(state.node.default_hash()), HashFunction::from_name)?,
+        hash: args
+            .nonempty_text("hash")
+            .map_or(Ok(state.node.default_hash()), |name| hash_option::named(name, |unknown| unknown))?,
         options,
     };
     // Text can be larger than the block that it is converted to.

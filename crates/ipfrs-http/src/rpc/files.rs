@@ -7,8 +7,7 @@ mod stat;
 mod write;
 
 pub(super) use change::{chcid, chmod, cp, flush, mkdir, mv, rm, touch};
-use ipfrs_core::hash::HashFunction;
-use ipfrs_core::{Error, Result};
+use ipfrs_core::Result;
 use ipfrs_node::{CidFormat, LinkName, MutablePath};
 pub(super) use ls::ls;
 pub(super) use read::read;
@@ -16,6 +15,7 @@ pub(super) use stat::stat;
 pub(super) use write::write;
 
 use super::args::Args;
+use super::{content_uri, hash_option};
 use crate::error::RpcError;
 
 /// Returns a path of mutable files.
@@ -24,11 +24,12 @@ fn path(argument: &LinkName) -> Result<MutablePath> {
 }
 
 /// Prefixes of paths of content, as in Kubo. All other paths are those of mutable files.
-const CONTENT: [&[u8]; 5] = [b"/ipfs/", b"/ipns/", b"/ipld/", b"ipfs://", b"ipns://"];
+const CONTENT: [&[u8]; 3] = [b"/ipfs/", b"/ipns/", b"/ipld/"];
 
-/// Whether an argument is a path of content.
-fn is_of_content(argument: &LinkName) -> bool {
-    CONTENT.iter().any(|prefix| argument.as_bytes().starts_with(prefix))
+/// Returns an argument that is a path or URI of content, as a path.
+fn content(argument: &LinkName) -> Option<LinkName> {
+    let path = content_uri::as_path(argument.as_bytes());
+    CONTENT.iter().any(|prefix| path.starts_with(prefix)).then(|| LinkName::from(&*path))
 }
 
 /// Returns the two arguments of a command, which are paths or text.
@@ -51,7 +52,6 @@ fn cid_format(args: &Args) -> Result<Option<CidFormat>, RpcError> {
     if version.is_none() && hash.is_none() {
         return Ok(None);
     }
-    let unknown = |name: &str| Error::unsupported(format!("unrecognized hash function: {name:?}"));
-    let hash = hash.map(|name| HashFunction::from_name(name).map_err(|_| unknown(name))).transpose()?;
+    let hash = hash.map(hash_option::known).transpose()?;
     Ok(Some(CidFormat::new(version.unwrap_or(0), hash)?))
 }

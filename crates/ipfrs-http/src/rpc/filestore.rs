@@ -2,12 +2,13 @@
 
 use axum::extract::State;
 use futures::StreamExt;
-use ipfrs_core::{Cid, Result, codec, parse_cid};
+use ipfrs_core::{Cid, Result, codec};
 use ipfrs_node::{FileState, Node, Reference, ReferenceOrder};
 use ipfrs_rpc::types::{CidLink, FileReference, Reference as Line};
 
 use super::args::Args;
 use super::command_result::CommandResult;
+use super::content_uri::parse_root;
 use super::{long_command, refs};
 use crate::error::rpc_part_message;
 use crate::state::AppState;
@@ -71,7 +72,7 @@ pub(super) async fn dups(State(state): State<AppState>, args: Args) -> CommandRe
 
 /// Verifies the reference to a given block.
 async fn checked(node: &Node, argument: &str, removes: bool) -> Result<FileReference> {
-    let cid = match parse_cid(argument) {
+    let cid = match parse_root(argument) {
         Ok(cid) => cid,
         Err(error) => {
             let why = format!("{argument}: {}", rpc_part_message(&error));

@@ -13,10 +13,10 @@ use ipfrs_node::{Answers, LinkName, MAX_RECORD_BYTES, Name, NameRoot, Node, Publ
 use ipfrs_rpc::duration;
 use ipfrs_rpc::types::{InspectedRecord, PublishedName, RecordEntry, RecordValidation, ResolvedPath};
 
-use super::args::Args;
+use super::args::{Args, checked_path};
 use super::command_result::CommandResult;
 use super::multipart::one_file;
-use super::output;
+use super::{content_uri, output};
 use crate::state::AppState;
 
 /// `name/publish?arg=path[&key=][&resolve=][&lifetime=][&ttl=][&sequence=][&v1compat=]`: publishes a name. The record
@@ -34,7 +34,8 @@ pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Comman
         must_resolve: args.bool("resolve").unwrap_or(true),
         has_v1: args.bool("v1compat").unwrap_or(true),
     };
-    let published = state.node.publish_name(path, &options).await?;
+    checked_path(path)?;
+    let published = state.node.publish_name(content_uri::as_path(path.as_bytes()), &options).await?;
     Ok(output::object(PublishedName {
         name: published.name.to_string(),
         value: published.value.to_string_lossy().into_owned(),
@@ -91,13 +92,13 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Comman
     let own_name = state.node.identity().name().to_string();
     let own_name = LinkName::from(own_name);
     let text = args.at_most_one_path("name")?.unwrap_or(&own_name);
-    let path = text.as_bytes();
-    let name = match path.strip_prefix(b"/ipns/").or_else(|| path.strip_prefix(b"ipns://")) {
+    let path = content_uri::as_path(text.as_bytes());
+    let name = match path.strip_prefix(b"/ipns/") {
         Some(name) => name,
-        None if path.starts_with(b"/") || path.starts_with(b"ipfs://") => {
+        None if path.starts_with(b"/") => {
             return Err(Error::invalid(format!("{text:?} is not an IPNS name: resolve accepts any path")).into());
         }
-        None => path,
+        None => &*path,
     };
     let answers = if args.is_set("nocache") { Answers::New } else { Answers::Kept };
     let path = if args.bool("recursive").unwrap_or(true) {

@@ -22,6 +22,10 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Shortest time that a client may choose.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Error of `id` for other nodes without peers, as in Kubo.
+const ID_OFFLINE: &str = "'ipfs id' cannot query information on remote peers without a running daemon; if you only \
+                          want to convert --peerid-base, pass --offline option";
+
 /// `id[?arg=peer]`: returns the identity of this node or of a connected peer.
 pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResult {
     let node = &state.node;
@@ -37,6 +41,9 @@ pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResu
                 let (agent_version, public_key) = (String::new(), String::new());
                 let id = encoding.id(&name)?;
                 return Ok(output::object(Id { id, public_key, addresses, agent_version, protocols: Vec::new() }));
+            }
+            if !node.exchanges_blocks() {
+                return Err(Error::unsupported(ID_OFFLINE).into());
             }
             let found = swarm::find(node, &id)?.ok_or_else(|| {
                 Error::not_found(format!("peer {id} is not connected: connect to it first (swarm/connect)"))

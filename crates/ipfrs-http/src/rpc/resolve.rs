@@ -6,7 +6,7 @@ use ipfrs_node::Answers;
 use super::args::Args;
 use super::command_result::CommandResult;
 use super::name::{check_dht_timeout, one_step, resolved_path};
-use super::output;
+use super::{content_uri, output};
 use crate::state::AppState;
 
 /// `resolve?arg=path[&recursive=]`: returns the block at the end of a path, and the remaining path within the block.
@@ -14,8 +14,8 @@ use crate::state::AppState;
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> CommandResult {
     let text = args.one("name")?;
     let is_recursive = args.bool("recursive").unwrap_or(true);
-    let path = args.one_path("name")?.as_bytes();
-    if !is_recursive && let Some(name) = path.strip_prefix(b"/ipns/").or_else(|| path.strip_prefix(b"ipns://")) {
+    let path = content_uri::as_path(args.one_path("name")?.as_bytes());
+    if !is_recursive && let Some(name) = path.strip_prefix(b"/ipns/") {
         check_dht_timeout(&args)?;
         let path = one_step(&state.node, name, Answers::Kept).await?;
         return Ok(output::object(resolved_path(path)));

@@ -4,13 +4,14 @@ use axum::extract::{Request, State};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::stream;
-use ipfrs_core::{Error, parse_cid};
+use ipfrs_core::Error;
 use ipfrs_middleware::MemoryPool;
 use ipfrs_node::{MAX_RECORD_BYTES, Name};
 use ipfrs_rpc::types::{PeerAddresses, RoutingEvent};
 
 use super::args::Args;
 use super::command_result::{CommandResult, has_body};
+use super::content_uri::parse_root;
 use super::multipart::{self, Parts};
 use super::unavailable::needs_peers;
 use super::{output, swarm};
@@ -43,6 +44,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
 
 /// `routing/findpeer?arg=peer`: returns the addresses of a connected peer. There is no network to ask for others.
 pub(super) async fn find_peer(State(state): State<AppState>, args: Args) -> CommandResult {
+    needs_peers(&state)?;
     let failed = |e| Error::invalid(format!("failed to parse peer ID: {e}"));
     let id = Name::parse(args.one("peerID")?).map_err(failed)?.peer_id();
     if id == state.node.identity().peer_id() {
@@ -64,7 +66,7 @@ pub(super) async fn find_peer(State(state): State<AppState>, args: Args) -> Comm
 /// providers, and routers are asked only when content is fetched.
 pub(super) async fn find_providers(State(state): State<AppState>, args: Args) -> CommandResult {
     needs_peers(&state)?;
-    let cid = parse_cid(args.text_at(0))?;
+    let cid = parse_root(args.text_at(0))?;
     if args.number::<i64>("num-providers")?.is_some_and(|number| number < 1) {
         return Err(Error::invalid("number of providers must be greater than 0").into());
     }

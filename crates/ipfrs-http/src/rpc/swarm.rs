@@ -16,6 +16,7 @@ use ipfrs_rpc::types::{
 use super::args::Args;
 use super::command_result::CommandResult;
 use super::output;
+use super::unavailable::{cannot_run_without_peers, needs_peers};
 use crate::state::AppState;
 
 /// Kubo's values of directions.
@@ -75,8 +76,18 @@ pub(super) async fn connect(State(state): State<AppState>, args: Args) -> Comman
 
 /// `swarm/disconnect?arg=address[&arg=...]`: closes the connections to peers.
 pub(super) async fn disconnect(State(state): State<AppState>, args: Args) -> CommandResult {
+    let addresses = args.required("address")?;
+    if let Err(offline) = state.node.peers() {
+        // As in Kubo, this is no error.
+        state.node.check_peer_addresses(addresses)?;
+        let failed = |address: &String| {
+            let id = address.rsplit('/').next().unwrap_or_default();
+            format!("disconnect {id} failure: {offline}")
+        };
+        return Ok(output::object(Lines { strings: addresses.iter().map(failed).collect() }));
+    }
     let mut strings = Vec::new();
-    for address in args.required("address")? {
+    for address in addresses {
         let (id, was_connected) = state.node.disconnect_peer(address).await?;
         let outcome = if was_connected { "success" } else { "failure: not connected" };
         strings.push(format!("disconnect {id} {outcome}"));
@@ -112,7 +123,7 @@ pub(super) async fn listen_addresses(State(state): State<AppState>) -> CommandRe
 
 /// `swarm/peering/ls`: returns the peers to which this node stays connected.
 pub(super) async fn peering(State(state): State<AppState>) -> CommandResult {
-    state.node.peers()?;
+    needs_peers(&state)?;
     let peers = steady_peers(&state.node);
     Ok(output::object(Peering { peers }))
 }
@@ -133,7 +144,11 @@ pub(super) fn steady_peers(node: &Node) -> Vec<PeerAddresses> {
 
 /// `swarm/peering/add?arg=address[&arg=...]`: stays connected to peers until the daemon ends.
 pub(super) async fn add_peering(State(state): State<AppState>, args: Args) -> CommandResult {
-    let added = state.node.add_steady_peers(args.required("address")?)?;
+    let addresses = args.required("address")?;
+    // As in Kubo, a malformed address is found first.
+    state.node.check_peer_addresses(addresses)?;
+    needs_peers(&state)?;
+    let added = state.node.add_steady_peers(addresses)?;
     let lines: Vec<_> = added.into_iter().map(changed).collect();
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
 }
@@ -141,6 +156,7 @@ pub(super) async fn add_peering(State(state): State<AppState>, args: Args) -> Co
 /// `swarm/peering/rm?arg=peer[&arg=...]`: no longer stays connected to peers. A failure after the first peer ends the
 /// response.
 pub(super) async fn remove_peering(State(state): State<AppState>, args: Args) -> CommandResult {
+    needs_peers(&state)?;
     let mut lines = Vec::new();
     for id in args.required("ID")? {
         match state.node.remove_steady_peer(id) {
@@ -161,7 +177,7 @@ fn changed(id: String) -> Result<Bytes> {
 
 /// `swarm/filters`: returns the filters of addresses, of which there are none.
 pub(super) async fn filters(State(state): State<AppState>) -> CommandResult {
-    state.node.peers()?;
+    needs_peers(&state)?;
     Ok(output::object(AddressFilters { strings: None }))
 }
 
@@ -171,6 +187,7 @@ fn links(cids: &[Cid], args: &Args) -> Result<Vec<CidLink>> {
 
 /// `bitswap/stat`: returns what was exchanged with all peers.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
+    cannot_run_without_peers(&state)?;
     let totals = state.node.exchange_totals()?;
     Ok(output::object(BitswapStat {
         wantlist: links(&totals.wanted, &args)?,
@@ -187,12 +204,14 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandRe
 
 /// `bitswap/wantlist[?peer=]`: returns the blocks that this node or a peer wants.
 pub(super) async fn wantlist(State(state): State<AppState>, args: Args) -> CommandResult {
+    needs_peers(&state)?;
     let cids = state.node.wanted_blocks(args.text("peer"))?;
     Ok(output::object(Wantlist { keys: links(&cids, &args)? }))
 }
 
 /// `bitswap/ledger?arg=peer`: returns what was exchanged with a peer.
 pub(super) async fn ledger(State(state): State<AppState>, args: Args) -> CommandResult {
+    needs_peers(&state)?;
     let ledger = state.node.peer_ledger(args.one("peer")?)?;
     Ok(output::object(Ledger {
         peer: ledger.peer,

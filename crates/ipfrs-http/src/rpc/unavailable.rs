@@ -1,5 +1,5 @@
 //! Commands whose subsystems this daemon does not have: they fail or respond like those of a Kubo in which the
-//! subsystem is disabled. Clients recognize the beginning of the texts.
+//! subsystem is disabled. Clients recognize the texts, so remedies are in docs/API.md and in `ipfrs-cli`.
 
 use axum::extract::{Request, State};
 use ipfrs_core::multiformats::decode_multibase;
@@ -13,11 +13,9 @@ use super::{multipart, output};
 use crate::error::RpcError;
 use crate::state::AppState;
 
-const NO_PUBSUB: &str = "experimental pubsub feature not enabled, run daemon with --enable-pubsub-experiment to use: \
-                         ipfrs has no pubsub, use the events of /ws or a message broker";
-const NO_P2P: &str = "libp2p stream mounting not enabled: ipfrs forwards no streams, use a tunnel such as SSH";
-const ONLINE: &str = "this command must be run in online mode. Try running 'ipfs daemon' first: peers are disabled, \
-                      set retrieval.bitswap.enabled = true and restart the daemon";
+const NO_PUBSUB: &str = "experimental pubsub feature not enabled, run daemon with --enable-pubsub-experiment to use";
+const NO_P2P: &str = "libp2p stream mounting not enabled";
+const ONLINE: &str = "this command must be run in online mode. Try running 'ipfs daemon' first";
 const NO_DHT: &str = "routing service is not a DHT";
 
 fn unsupported(why: &str) -> CommandResult {
@@ -41,7 +39,8 @@ pub(super) async fn dht_query(args: Args) -> CommandResult {
 }
 
 /// `stats/dht[?arg=dht]`.
-pub(super) async fn dht_stats() -> CommandResult {
+pub(super) async fn dht_stats(State(state): State<AppState>) -> CommandResult {
+    needs_peers(&state)?;
     unsupported(NO_DHT)
 }
 
@@ -96,7 +95,8 @@ pub(super) async fn p2p_forward(args: Args) -> CommandResult {
 }
 
 /// `provide/stat`, `stats/provide`, `stats/reprovide`, with the options of each.
-pub(super) async fn provide_stat(args: Args) -> CommandResult {
+pub(super) async fn provide_stat(State(state): State<AppState>, args: Args) -> CommandResult {
+    needs_peers(&state)?;
     if args.is_set("lan") {
         return unsupported("LAN stats only available for Sweep provider with Dual DHT");
     }
@@ -104,26 +104,34 @@ pub(super) async fn provide_stat(args: Args) -> CommandResult {
 }
 
 /// `bitswap/reprovide`, `routing/reprovide`.
-pub(super) async fn reprovide() -> CommandResult {
+pub(super) async fn reprovide(State(state): State<AppState>) -> CommandResult {
+    needs_peers(&state)?;
     unsupported("invalid configuration: Provide.Enabled is set to 'false'")
 }
 
 /// `routing/provide?arg=cid[&arg=...]`.
-pub(super) async fn provide(args: Args) -> CommandResult {
+pub(super) async fn provide(State(state): State<AppState>, args: Args) -> CommandResult {
     args.required("key")?;
-    reprovide().await
+    reprovide(State(state)).await
 }
 
 /// Checks that there are peers.
 ///
 /// # Errors
-/// An error that begins as Kubo's without a network.
+/// That of Kubo without a network.
 pub(super) fn needs_peers(state: &AppState) -> Result<()> {
-    state.node.peers().map(drop).map_err(|e| Error::unsupported(ONLINE).with_source(e))
+    if state.node.exchanges_blocks() { Ok(()) } else { Err(Error::unsupported(ONLINE)) }
+}
+
+/// Same as [`needs_peers`], for the commands that Kubo refuses as requests (status 400).
+pub(super) fn cannot_run_without_peers(state: &AppState) -> Result<(), RpcError> {
+    let refused = |e: Error| RpcError::Refused(Error::unsupported(format!("unable to run offline: {e}")));
+    needs_peers(state).map_err(refused)
 }
 
 /// `mount`.
-pub(super) async fn mount() -> CommandResult {
+pub(super) async fn mount(State(state): State<AppState>) -> CommandResult {
+    needs_peers(&state)?;
     unsupported("this daemon does not mount itself: ipfs.mount of the Python package mounts content")
 }
 
@@ -149,8 +157,7 @@ pub(super) async fn clear_provides() -> CommandResult {
 
 /// `provide/once?arg=cid[&arg=...]`.
 pub(super) async fn provide_once(State(state): State<AppState>) -> CommandResult {
-    needs_peers(&state)?;
-    reprovide().await
+    reprovide(State(state)).await
 }
 
 /// `swarm/filters/add`, `swarm/filters/rm`.
@@ -171,9 +178,7 @@ pub(super) async fn reachability(State(state): State<AppState>) -> CommandResult
 
 /// `swarm/resources`.
 pub(super) async fn resources() -> CommandResult {
-    let why = "missing ResourceMgr: make sure the daemon is running with Swarm.ResourceMgr.Enabled: ipfrs limits peers \
-               with the keys of retrieval.bitswap, and /metrics counts them";
-    unsupported(why)
+    unsupported("missing ResourceMgr: make sure the daemon is running with Swarm.ResourceMgr.Enabled")
 }
 
 /// `version/check`.

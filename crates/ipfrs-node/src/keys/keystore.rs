@@ -146,7 +146,7 @@ pub(super) fn check_new_name(action: &str, name: &str) -> Result<()> {
 }
 
 fn not_self(action: &str) -> Error {
-    Error::invalid(format!("cannot {action} key with name 'self': it is the identity of this node"))
+    Error::invalid(format!("cannot {action} key with name 'self'"))
 }
 
 pub(super) fn no_key(name: &str) -> Error {

@@ -67,11 +67,15 @@ pub(crate) async fn exchange(
 }
 
 fn multiaddrs(texts: &[String]) -> Result<Vec<Multiaddr>> {
-    let parse = |text: &String| {
-        let why = |e| format!("failed to parse multiaddr {text:?}: {e}: use /ip4/.../tcp/.../p2p/ID");
-        text.parse::<Multiaddr>().map_err(|e| Error::invalid(why(e)))
-    };
-    texts.iter().map(parse).collect()
+    texts.iter().map(|text| multiaddr(text)).collect()
+}
+
+fn multiaddr(text: &str) -> Result<Multiaddr> {
+    let failed = |why: String| Error::invalid(format!("failed to parse multiaddr {text:?}: {why}"));
+    if !text.starts_with('/') {
+        return Err(failed("must begin with /".to_owned()));
+    }
+    text.parse::<Multiaddr>().map_err(|e| failed(format!("{e}: use /ip4/.../tcp/.../p2p/ID")))
 }
 
 fn parse_peer(text: &str) -> Result<PeerId> {
@@ -88,8 +92,7 @@ fn parse_peer(text: &str) -> Result<PeerId> {
 
 /// Parses a multiaddr that ends in a peer ID.
 fn peer_address(text: &str) -> Result<(PeerId, Multiaddr)> {
-    let why = |e| format!("failed to parse multiaddr {text:?}: {e}: use /ip4/.../tcp/.../p2p/ID");
-    let address = text.parse::<Multiaddr>().map_err(|e| Error::invalid(why(e)))?;
+    let address = multiaddr(text)?;
     Ok((parse_peer(text)?, address))
 }
 
@@ -243,9 +246,8 @@ impl Node {
     /// Checks addresses of peers before [`connect_peer`](Self::connect_peer) connects to the first of them.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] for a malformed address, and as [`peers`](Self::peers).
+    /// [`ErrorKind::InvalidInput`] for a malformed address, also if the node has no peers.
     pub fn check_peer_addresses(&self, addresses: &[String]) -> Result<()> {
-        self.exchange()?;
         addresses.iter().try_for_each(|address| peer_address(address).map(drop))
     }
 

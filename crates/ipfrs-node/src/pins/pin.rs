@@ -213,9 +213,7 @@ impl Node {
         let pins = &self.inner.pins;
         // Checked before the walk, which may take long.
         if pins.get(&from).await?.is_none_or(|pin| pin.mode != PinMode::Recursive) {
-            return Err(Error::not_found(format!(
-                "'from' cid was not recursively pinned already: {from}, pin {to} itself"
-            )));
+            return Err(Error::not_found("'from' cid was not recursively pinned already"));
         }
         if from.hash() != to.hash() && pins.get(&to).await?.is_some_and(|pin| pin.mode == PinMode::Recursive) {
             return Err(Pins::already_pinned());

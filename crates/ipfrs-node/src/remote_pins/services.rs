@@ -66,9 +66,8 @@ impl PinningServices {
         if name.is_empty() {
             return Err(Error::invalid("remote pinning service name not specified"));
         }
-        let service = self.read().await?.services.remove(name).ok_or_else(|| {
-            Error::not_found(format!("service not known: {name:?}: add it with pin/remote/service/add"))
-        })?;
+        let unknown = || Error::not_found("service not known");
+        let service = self.read().await?.services.remove(name).ok_or_else(unknown)?;
         Ok((parse_endpoint(&service.endpoint)?, service.key))
     }
 

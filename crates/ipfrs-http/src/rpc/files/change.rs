@@ -7,7 +7,7 @@ use ipfrs_node::{CopySource, LinkName, Mtime, MutableAttribute, MutablePath};
 use ipfrs_rpc::mode::unix_mode;
 use ipfrs_rpc::types::FlushedFile;
 
-use super::{cid_format, flushes, is_of_content, path, two};
+use super::{cid_format, content, flushes, path, two};
 use crate::error::{RpcError, part_text};
 use crate::rpc::args::Args;
 use crate::rpc::command_result::CommandResult;
@@ -27,11 +27,11 @@ pub(in crate::rpc) async fn mkdir(State(state): State<AppState>, args: Args) -> 
 /// `files/cp?arg=source&arg=dest[&force=][&parents=][&flush=]`.
 pub(in crate::rpc) async fn cp(State(state): State<AppState>, args: Args) -> CommandResult {
     let (source, dest) = two(&args, "source", "dest")?;
-    let from = match is_of_content(source) {
-        true => CopySource::Content(state.node.content_path(source).await.map_err(|e| {
+    let from = match content(source) {
+        Some(found) => CopySource::Content(state.node.content_path(found).await.map_err(|e| {
             Error::new(e.kind(), format!("cp: cannot get node from path {source}: {e}")).with_source(e)
         })?),
-        false => CopySource::Mutable(path(source)?),
+        None => CopySource::Mutable(path(source)?),
     };
     let parents = args.is_set("parents");
     state.node.copy_into_tree(&from, &path(dest)?, parents, args.is_set("force"), flushes(&args)).await?;

@@ -5,7 +5,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{Attributes, EntryKind, ListedKind, ObjectKind};
 use ipfrs_rpc::types::{FileAttributes, FileStat};
 
-use super::{is_of_content, path};
+use super::{content, path};
 use crate::error::RpcError;
 use crate::rpc::args::Args;
 use crate::rpc::attributes::{SYMLINK_MODE, file_attributes, go_mode};
@@ -27,9 +27,9 @@ pub(in crate::rpc) async fn stat(State(state): State<AppState>, args: Args) -> C
         return Err(RpcError::Refused(Error::invalid(why)));
     }
     let argument = args.one_path("path")?;
-    let object = match is_of_content(argument) {
-        true => state.node.resolve(state.node.content_path(argument).await?).await?.whole()?,
-        false => state.node.mutable_object(&path(argument)?).await?,
+    let object = match content(argument) {
+        Some(found) => state.node.resolve(state.node.content_path(found).await?).await?.whole()?,
+        None => state.node.mutable_object(&path(argument)?).await?,
     };
     let info = state.node.object_info(&object).await?;
     // As in Kubo, the size of a symlink is that of its target.
