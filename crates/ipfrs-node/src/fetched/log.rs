@@ -214,10 +214,11 @@ impl Log {
         };
         let path = self.path(dir, number);
         let create = || {
-            if !dir.exists() {
-                // Without its parents: if the store was removed or unmounted meanwhile, it must not appear again.
-                fs::create_dir(dir)?;
-                sync_directory(dir.parent().unwrap_or(dir))?;
+            // Without its parents: if the store was removed or unmounted meanwhile, it must not appear again.
+            match fs::create_dir(dir) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                // An earlier call may have created it without making that durable.
+                _ => sync_directory(dir.parent().unwrap_or(dir))?,
             }
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path)?;
             file.write_all_at(&header, 0)?;

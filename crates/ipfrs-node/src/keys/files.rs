@@ -1,9 +1,8 @@
 //! Files of named keys: `<repo>/keystore/`, in the format of Kubo.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use ipfrs_core::{Base, Error, Result};
 use ipfrs_ipns::PrivateKey;
 use parking_lot::Mutex;
 
+use crate::durable_directory::DurableDirectory;
 use crate::private_file::{Exposed, read_private, remove_drafts, sync_parent, write_private};
 
 /// Name of the directory in the repo.
@@ -23,28 +23,28 @@ const PREFIX: &str = "key_";
 /// The directory of named keys. Clones share what is known about it.
 #[derive(Debug, Clone)]
 pub(super) struct KeyFiles {
-    dir: PathBuf,
+    dir: DurableDirectory,
     /// Names of keys that could not be used when they were last read; `None` until all keys were checked.
     unusable: Arc<Mutex<Option<BTreeSet<String>>>>,
 }
 
 impl KeyFiles {
     pub(super) fn new(repo: &Path) -> Self {
-        Self { dir: repo.join(DIRECTORY), unusable: Arc::default() }
+        Self { dir: DurableDirectory::new(repo.join(DIRECTORY), 0o700), unusable: Arc::default() }
     }
 
     pub(super) fn remove_drafts(&self) {
-        remove_drafts(&self.dir);
+        remove_drafts(self.dir.path());
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.join(format!("{PREFIX}{}", Base::Base32Lower.encode(name)))
+        self.dir.path().join(format!("{PREFIX}{}", Base::Base32Lower.encode(name)))
     }
 
     /// Returns the names of all keys, sorted. Other files are ignored.
     pub(super) fn names(&self) -> Result<Vec<String>> {
-        let cannot = |e| Error::io(format_args!("cannot list the keys in {}", self.dir.display()), e);
-        let entries = match fs::read_dir(&self.dir) {
+        let cannot = |e| Error::io(format_args!("cannot list the keys in {}", self.dir.path().display()), e);
+        let entries = match fs::read_dir(self.dir.path()) {
             Ok(entries) => entries,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(cannot(e)),
@@ -118,17 +118,10 @@ impl KeyFiles {
     pub(super) fn write(&self, name: &str, key: &PrivateKey) -> Result<()> {
         let bytes = key.to_protobuf()?;
         let path = self.path(name);
-        self.make_directory()
+        self.dir
+            .ensure()
             .and_then(|()| write_private(&path, &bytes))
             .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), e))
-    }
-
-    fn make_directory(&self) -> io::Result<()> {
-        match DirBuilder::new().mode(0o700).create(&self.dir) {
-            Ok(()) => sync_parent(&self.dir),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Err(e) => Err(e),
-        }
     }
 
     /// Renames a key durably, replacing any key of the new name.
