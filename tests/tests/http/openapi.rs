@@ -104,7 +104,7 @@ async fn documented_options_are_those_of_the_command() {
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_required_argument_is_400_and_changes_nothing() {
     let gateway = TestGateway::start().await;
-    gateway.add("to-files=/f", "content").await;
+    gateway.add_tree("to-files=/f", &[("f", "content")]).await;
     let document: Value = gateway.get("/openapi.json").await.json().await.unwrap();
     let state = async || {
         let mut state = vec![Value::from(gateway.blocks().await)];

@@ -127,8 +127,9 @@ impl Node {
     }
 }
 
-/// Whether another attempt may succeed.
+/// Whether another attempt may succeed. [`ErrorKind::Internal`] is the kind of failing disks.
 fn is_temporary(error: &Error) -> bool {
-    use ErrorKind::{BadSource, NoSpace, NotFound, RateLimited, Timeout, Unavailable, Unretrievable};
-    matches!(error.kind(), NotFound | Timeout | Unretrievable | BadSource | Unavailable | RateLimited | NoSpace)
+    use ErrorKind::{BadSource, Internal, NoSpace, NotFound, RateLimited, Timeout, Unavailable, Unretrievable};
+    let is_of_source = matches!(error.kind(), NotFound | Timeout | Unretrievable | BadSource);
+    is_of_source || matches!(error.kind(), Unavailable | RateLimited | NoSpace | Internal)
 }
