@@ -364,7 +364,8 @@ impl Render {
     /// Returns this format, but without `cid-base` uses the base of the content ID at the beginning of `path`:
     /// `{cid}/...`, `/ipfs/{cid}/...`, `ipfs://{cid}/...`.
     pub(super) fn or_like(self, path: &str) -> Self {
-        let path = String::from_utf8_lossy(&content_uri::as_path(path.as_bytes())).into_owned();
+        let path = cleaned(&content_uri::as_path(path.as_bytes()));
+        let path = path.to_string_lossy();
         let rest = ["/ipfs/", "/ipld/"].iter().find_map(|prefix| path.strip_prefix(prefix)).unwrap_or(&path);
         // A CIDv0 has no base prefix, so it does not select a base.
         let is_v0 = rest.starts_with("Qm");
