@@ -23,8 +23,8 @@ fn path(argument: &LinkName) -> Result<MutablePath> {
     MutablePath::parse(argument)
 }
 
-/// Returns an argument that is a path or URI of content, as a path. As in Kubo, all other arguments are paths of mutable
-/// files, also one such as `/ipfs/x` without a content ID.
+/// Returns an argument that is a path or URI of content, as a path. As in Kubo, all other arguments are paths of
+/// mutable files, also one such as `/ipfs/x` without a content ID.
 fn content(argument: &LinkName) -> Option<LinkName> {
     let path = checked_path(argument).ok().filter(|path| path.as_bytes().starts_with(b"/"))?;
     let is_content = path.as_bytes().starts_with(b"/ipns/") || ContentPath::parse(&path).is_ok();

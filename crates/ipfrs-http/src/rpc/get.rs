@@ -65,8 +65,8 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
     })
 }
 
-/// Returns the name of the archived target of `argument`: as in Kubo, the last part of the path as it is given, which may
-/// be an IPNS name.
+/// Returns the name of the archived target of `argument`: as in Kubo, the last part of the path as it is given, which
+/// may be an IPNS name.
 fn name(argument: &LinkName) -> Result<LinkName> {
     let path = checked_path(argument)?;
     let last = path.as_bytes().rsplit(|byte| *byte == b'/').find(|part| !part.is_empty());
