@@ -63,7 +63,7 @@ fn avoid_huge_pages() {
     }
 }
 
-const NO_PEERS: &str = "peers are disabled, set retrieval.bitswap.enabled = true and restart the daemon";
+const NO_PEERS: &str = "peers are disabled: set retrieval.bitswap.enabled = true and restart the daemon";
 
 /// Remedies for errors of the daemon whose texts are those of Kubo, by a part of the text.
 const REMEDIES: [(&str, &str); 3] = [

@@ -358,7 +358,8 @@ pin_project! {
         inner: Body,
         node: Node,
         timer: IdleTimer,
-        // Whether the client has paused for too long. The body ends with this error, however often it is read.
+        // Whether the client has paused for too long. Every further read fails with this error again, and never ends
+        // the body: readers stop at the first error.
         is_over: bool,
     }
 }

@@ -66,7 +66,8 @@ use crate::head_deadline::in_time;
 use crate::origin;
 use crate::state::AppState;
 
-/// Commands that only Kubo's own process runs, below commands of the RPC, of which they are no arguments.
+/// Subcommands that Kubo does not serve. Without these routes their names would be taken for arguments of `commands`
+/// and `config`.
 const NOT_SERVED: [&str; 2] = ["/commands/completion", "/config/edit"];
 
 /// End of the route of a command whose argument is in the path.

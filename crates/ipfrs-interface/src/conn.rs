@@ -145,10 +145,9 @@ impl Connections {
                 Ok((stream, peer)) => {
                     is_failing = false;
                     let peer = peer.ip();
-                    // Programs on this machine and trusted proxies may stand for many clients.
-                    let is_own = stream.local_addr().is_ok_and(|own| is_this_machine(peer, own.ip()));
-                    let is_exempt = is_api || is_own || front_end.trusts(peer);
-                    let Some(share) = self.share_of(peer, is_exempt) else { continue };
+                    let own = stream.local_addr().ok().map(|own| own.ip());
+                    let is_exempt = is_api || front_end.trusts(peer);
+                    let Some(share) = self.share_of(peer, own, is_exempt) else { continue };
                     // The permit is acquired after accepting, so that a listener without connections holds none.
                     let Some(permit) = self.connection_permits.take(is_api).await else { return };
                     self.spawn(stream, peer, (permit, share), front_end.clone(), tls.clone());
@@ -166,11 +165,12 @@ impl Connections {
         }
     }
 
-    /// Returns the share of a new connection from `peer`, which is empty if the connection counts for no client.
-    /// Returns `None` if the client has as many connections as are left for all others, and counts and logs that.
-    fn share_of(&self, peer: IpAddr, is_exempt: bool) -> Option<Share<Client>> {
+    /// Returns the share of a new connection from `peer` to `own`, an address of this machine. It is empty if the
+    /// connection counts for no client: programs on this machine and trusted proxies may stand for many. Returns `None`
+    /// if the client has as many connections as are left for all others, and counts and logs that.
+    fn share_of(&self, peer: IpAddr, own: Option<IpAddr>, is_exempt: bool) -> Option<Share<Client>> {
         let client = Client::of(peer);
-        if is_exempt {
+        if is_exempt || own.is_some_and(|own| is_this_machine(peer, own)) {
             return Some(self.connection_permits.empty_share(client));
         }
         let share = self.connection_permits.share(client);
@@ -394,15 +394,17 @@ mod tests {
         let config = ServerConfig { max_connections: 40, ..ServerConfig::default() };
         let active = IntGauge::new("active", "connections").unwrap();
         let connections = Connections::new(&config, false, Duration::from_secs(60), node, active);
-        let [crowding, other] = [1_u8, 2].map(|number| IpAddr::from([192, 0, 2, number]));
+        let [crowding, other, daemon] = [1_u8, 2, 3].map(|number| IpAddr::from([192, 0, 2, number]));
+        let own = Some(daemon);
         let mut held = Vec::new();
-        while let Some(share) = connections.share_of(crowding, false) {
+        while let Some(share) = connections.share_of(crowding, own, false) {
             held.push(share);
         }
         assert_eq!((held.len(), connections.connection_permits.held(Client::of(crowding))), (20, 20));
-        assert!(connections.share_of(crowding, false).is_none());
-        let exempt = connections.share_of(crowding, true).unwrap();
-        assert_eq!((exempt.units(), connections.share_of(other, false).unwrap().units()), (0, 1));
+        assert!(connections.share_of(crowding, own, false).is_none());
+        let units = |peer, own, is_exempt| connections.share_of(peer, own, is_exempt).unwrap().units();
+        assert_eq!((units(crowding, own, true), units(other, own, false), units(other, None, false)), (0, 1, 1));
+        assert_eq!(units(daemon, own, false), 0, "a program on this machine, by its own address");
         let families = registry.gather();
         let refusals = families.iter().find(|family| family.name() == "ipfrs_refusals_total").unwrap();
         let crowded = Limit::ConnectionsPerClient.name();

@@ -12,7 +12,7 @@ mod read;
 mod resolve;
 mod resolved_path;
 
-pub use archive::{Archive, saved_name};
+pub use archive::Archive;
 pub use listing::{Listed, ListedKind, ListedPage};
 pub use object::Object;
 pub use object_info::ObjectInfo;

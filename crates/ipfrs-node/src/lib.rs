@@ -47,7 +47,7 @@ pub use blocks::{BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, Pu
 pub use config::{BatchConfig, CacheConfig, ConcurrencyConfig, ImportConfig, NodeConfig};
 pub use content::{
     Archive, CarScope, ContentPath, EntityBytes, FileContent, Listed, ListedKind, ListedPage, Object, ObjectInfo,
-    ObjectKind, PathCar, ResolvedPath, saved_name,
+    ObjectKind, PathCar, ResolvedPath,
 };
 pub use dag::{
     DagExport, DagImport, DagImportOptions, DagLink, DagPath, DagSize, DagStats, DifferenceKind, ImportedDags,

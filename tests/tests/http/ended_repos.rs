@@ -11,9 +11,9 @@ use tempfile::TempDir;
 /// Longest time that a store may take to close.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// A repo that is removed when the next one is created and its store is closed, and at the latest at the end of the
-/// thread that drops it. At the end of a test, its runtime still runs the gateway, whose last writes would leave files
-/// in a directory that is being removed.
+/// A repo that is removed once its store is closed: when the thread creates its next repo, or when the thread ends. At
+/// the end of a test, its runtime still runs the gateway, whose last writes would leave files in a directory that is
+/// being removed.
 pub(crate) struct Repo(Option<TempDir>);
 
 impl Repo {

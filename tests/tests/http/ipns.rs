@@ -296,11 +296,19 @@ async fn ipns_chains_resolve_in_every_path_argument() {
         let given = gateway.rpc_json(&format!("{command}?arg={path}")).await;
         assert_eq!(given.pointer(answer), Some(&file), "{command}: {given}");
     }
-    for (path, saved) in [(path, "b.txt".to_owned()), (format!("/ipns/{}", first.name), first.name.to_string())] {
+    let name = first.name.to_string();
+    let name = name.as_str();
+    for (path, saved) in [
+        (path, "b.txt"),
+        (format!("/ipns/{name}"), name),
+        (format!("ipns:{name}"), name),
+        (format!("IPNS://{name}/"), name),
+        (format!("/ipns/{name}/b.txt/.."), name),
+    ] {
         let archive = gateway.rpc_bytes(&format!("get?arg={path}")).await;
         assert!(archive.starts_with(saved.as_bytes()), "{path} is archived as {saved}");
     }
-    assert_eq!(gateway.metric(r#"ipfrs_name_resolutions_total{kind="key",outcome="resolved"}"#).await, 9);
+    assert_eq!(gateway.metric(r#"ipfrs_name_resolutions_total{kind="key",outcome="resolved"}"#).await, 12);
 }
 
 #[tokio::test(flavor = "multi_thread")]

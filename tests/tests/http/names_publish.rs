@@ -185,6 +185,8 @@ async fn name_resolve_is_recursive_or_single_step() {
         (format!("resolve?arg=ipns://{second}/f"), format!("/ipfs/{}", file.as_str().unwrap())),
         (format!("resolve?arg=ipns:{second}&recursive=false"), format!("/ipns/{first}/d")),
         (format!("name/resolve?arg=IPNS:{second}/f"), format!("/ipfs/{tree}/d/f")),
+        (format!("name/resolve?arg={second}/x//../f"), format!("/ipfs/{tree}/d/f")),
+        (format!("resolve?arg=//ipns/{second}/x/../f&recursive=false"), format!("/ipns/{first}/d/f")),
         // In the base of the content ID in the path, or in the requested base.
         (
             format!("resolve?arg=/ipfs/{}/d", in_base("base36", "").await),
@@ -202,7 +204,7 @@ async fn name_resolve_is_recursive_or_single_step() {
     let none = new_key(&gateway, "arg=none").await;
     for (command, says) in [
         (format!("name/resolve?arg={none}"), none.as_str()),
-        (format!("name/resolve?arg=/ipfs/{tree}"), "is not an IPNS name"),
+        (format!("name/resolve?arg=/ipfs/{tree}"), "\" is not an IPNS name"),
         ("name/resolve?arg=no-dot".to_owned(), "no-dot"),
         (format!("name/resolve?arg={second}&dht-timeout=x"), "dht-timeout"),
         (format!("name/resolve?arg={second}&dht-timeout=-1s"), "DHT timeout value must be >= 0"),

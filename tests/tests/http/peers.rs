@@ -78,6 +78,8 @@ async fn peers_are_added_to_and_removed_from_the_steady_ones() {
     assert!(last["Text"].as_str().unwrap().starts_with("Average latency: "), "{pings:?}");
     let refused = rpc_failure(gateway.rpc(&format!("ping?arg={id}&count=0")).send().await.unwrap()).await;
     assert_eq!(refused, "ping count must be greater than 0, was 0");
+    let refused = rpc_failure(gateway.rpc("routing/findprovs?arg=x&num-providers=0").send().await.unwrap()).await;
+    assert_eq!(refused, "number of providers must be greater than 0");
     assert_eq!(send(format!("swarm/peering/rm?arg={id}")).await, success);
     assert_eq!(gateway.rpc_json("swarm/peering/ls").await, json!({ "Peers": [] }));
     // As in Kubo, a peer that is not in the list is removed too.

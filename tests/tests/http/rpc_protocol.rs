@@ -229,6 +229,8 @@ async fn rpc_path_arguments_accept_every_spelling() {
         format!("ipfs:{root}/a%20b/%C3%BC.txt"),
         format!("ipfs:/{root}/a%20b/%C3%BC.txt"),
         format!("IPFS:%2F%2F{root}/x/../a%20b/%C3%BC.txt"),
+        format!("/ipfs/{root}/x//../a%20b/%C3%BC.txt"),
+        format!("//ipfs//{root}/a%20b/%C3%BC.txt"),
     ] {
         assert_eq!(gateway.rpc_bytes(&format!("cat?arg={path}")).await, "hello", "{path}");
     }

@@ -38,3 +38,14 @@ fn content_ids_are_converted_and_inspected() {
     assert!(place.ok(&["cid", "codecs"]).contains("dag-cbor"));
     assert!(place.fails(&["cid", "base32", "x"]).contains('x'));
 }
+
+#[test]
+fn commands_without_peers_name_the_setting() {
+    let place = Place::new();
+    place.write("file", b"hello\n");
+    place.ok(&["block", "put", "file"]);
+    for command in [&["swarm", "peers"][..], &["ping", "12D3KooWPjceQrSwdWXPyLLeABRXmuqt69Rg3sBYbU1Nft9HyQ6X"]] {
+        let message = place.fails(command);
+        assert!(message.contains("set retrieval.bitswap.enabled"), "{command:?}: {message}");
+    }
+}

@@ -295,11 +295,11 @@ pub(super) async fn content_path(node: &Node, argument: &LinkName) -> Result<Con
     Ok(node.content_path(checked_path(argument)?).await?)
 }
 
-/// Returns a path or URI as a path without relative parts, if it has a namespace and a root.
-pub(super) fn checked_path(argument: &LinkName) -> Result<LinkName, RpcError> {
+/// Returns a path or URI as a path without relative parts. A path without a namespace must begin with a content ID.
+pub(super) fn checked_path(argument: &LinkName) -> Result<LinkName> {
     let argument = LinkName::from(&*content_uri::as_path(argument.as_bytes()));
-    let path = without_relative_parts(&argument);
-    let invalid = |why: &str| Err(Error::invalid(format!("invalid path {argument:?}: {why}")).into());
+    let path = cleaned(argument.as_bytes());
+    let invalid = |why: &str| Err(Error::invalid(format!("invalid path {argument:?}: {why}")));
     let few = "path does not have enough components";
     let mut parts = path.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
     match (path.as_bytes().first(), parts.next()) {
@@ -318,23 +318,20 @@ pub(super) fn checked_path(argument: &LinkName) -> Result<LinkName, RpcError> {
     Ok(path)
 }
 
-/// Removes `.` and `..` from a path, with the name before each `..`.
-fn without_relative_parts(path: &LinkName) -> LinkName {
-    let is_relative = |part: &[u8]| part == b"." || part == b"..";
-    if !path.as_bytes().split(|byte| *byte == b'/').any(is_relative) {
-        return path.clone();
-    }
-    let mut kept: Vec<&[u8]> = Vec::new();
-    for part in path.as_bytes().split(|byte| *byte == b'/') {
+/// Returns a path without empty parts, `.` and `..`, and without the name before each `..`, like Go's `path.Clean`. As
+/// in Kubo, a slash at the end stays.
+pub(super) fn cleaned(path: &[u8]) -> LinkName {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.split(|byte| *byte == b'/') {
         match part {
-            b"." => {}
-            // The empty part before the first slash stays.
-            b".." if kept.last().is_some_and(|part| !part.is_empty()) => drop(kept.pop()),
-            b".." => {}
-            part => kept.push(part),
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            part => parts.push(part),
         }
     }
-    kept.join(&b'/').into()
+    let start: &[u8] = if path.starts_with(b"/") { b"/" } else { b"" };
+    let end: &[u8] = if path.ends_with(b"/") && !parts.is_empty() { b"/" } else { b"" };
+    [start, parts.join(&b'/').as_slice(), end].concat().into()
 }
 
 /// Returns the base with a name, or with a prefix as its name.
@@ -367,7 +364,8 @@ impl Render {
     /// Returns this format, but without `cid-base` uses the base of the content ID at the beginning of `path`:
     /// `{cid}/...`, `/ipfs/{cid}/...`, `ipfs://{cid}/...`.
     pub(super) fn or_like(self, path: &str) -> Self {
-        let path = String::from_utf8_lossy(&content_uri::as_path(path.as_bytes())).into_owned();
+        let path = cleaned(&content_uri::as_path(path.as_bytes()));
+        let path = path.to_string_lossy();
         let rest = ["/ipfs/", "/ipld/"].iter().find_map(|prefix| path.strip_prefix(prefix)).unwrap_or(&path);
         // A CIDv0 has no base prefix, so it does not select a base.
         let is_v0 = rest.starts_with("Qm");

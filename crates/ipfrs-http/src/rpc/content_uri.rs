@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use ipfrs_core::{Cid, Error, Result, parse_cid};
 use ipfrs_node::ContentPath;
 
+use super::args::checked_path;
+
 /// Schemes, which are the namespaces of paths.
 const SCHEMES: [&str; 3] = ["ipfs", "ipns", "ipld"];
 
@@ -28,11 +30,14 @@ pub(super) fn as_path(argument: &[u8]) -> Cow<'_, [u8]> {
 /// # Errors
 /// If the argument is none, or leads below its root.
 pub(super) fn parse_root(argument: &str) -> Result<Cid> {
-    let path = as_path(argument.as_bytes());
-    if !path.starts_with(b"/") {
-        return parse_cid(argument);
+    let no_cid = match parse_cid(argument) {
+        Ok(cid) => return Ok(cid),
+        Err(e) => e,
+    };
+    if !argument.contains(['/', ':']) {
+        return Err(no_cid);
     }
-    let path = ContentPath::parse(path)?;
+    let path = ContentPath::parse(checked_path(&argument.into())?)?;
     if path.segments().is_empty() {
         return Ok(*path.root());
     }
@@ -61,6 +66,17 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(as_path(argument.as_bytes()), path.as_bytes(), "{argument}");
+        }
+    }
+
+    #[test]
+    fn roots_are_content_ids_and_their_paths() {
+        let cid = parse_cid("bafkqaaa").unwrap();
+        for argument in ["bafkqaaa", "/ipfs/bafkqaaa/", "ipfs:bafkqaaa", "ipld:/bafkqaaa", "bafkqaaa/x/.."] {
+            assert_eq!(parse_root(argument).unwrap(), cid, "{argument}");
+        }
+        for argument in ["", "x", "ipfs:", "/ipfs/x", "ipfs:bafkqaaa/x", "bafkqaaa/x", "ipns:bafkqaaa"] {
+            assert!(parse_root(argument).is_err(), "{argument}");
         }
     }
 }

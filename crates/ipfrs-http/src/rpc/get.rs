@@ -12,10 +12,10 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::{Client, Share};
-use ipfrs_node::{ContentPath, LinkName, Mtime, ObjectKind, Span, saved_name};
+use ipfrs_node::{LinkName, Mtime, ObjectKind, Span};
 use tokio::sync::Semaphore;
 
-use super::args::Args;
+use super::args::{Args, checked_path};
 use super::command_result::CommandResult;
 use super::output;
 use crate::body::{begun, gathered};
@@ -33,7 +33,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
     let path = args.path(&state.node, "ipfs-path").await?;
     let is_archive = args.is_set("archive");
     let level = compression(&args)?;
-    let name = name(args.one_path("ipfs-path")?, &path);
+    let name = name(args.one_path("ipfs-path")?)?;
     let object = state.node.resolve(path).await?.whole()?;
     if let ObjectKind::File(file) = &object.kind {
         content_limits::check_size(&state, file.size(), Remedy::Rpc)?;
@@ -65,13 +65,12 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
     })
 }
 
-/// Returns the name of the archived target of `argument`: for an IPNS path its last segment, because the resolved path
-/// is less descriptive.
-fn name(argument: &LinkName, path: &ContentPath) -> LinkName {
-    let argument = argument.as_bytes();
-    let is_name = argument.starts_with(b"/ipns/") || argument.starts_with(b"ipns://");
-    let last = argument.rsplit(|byte| *byte == b'/').find(|segment| !segment.is_empty());
-    last.filter(|_| is_name).map_or_else(|| saved_name(path), LinkName::from)
+/// Returns the name of the archived target of `argument`: as in Kubo, the last part of the path as it is given, which
+/// may be an IPNS name.
+fn name(argument: &LinkName) -> Result<LinkName> {
+    let path = checked_path(argument)?;
+    let last = path.as_bytes().rsplit(|byte| *byte == b'/').find(|part| !part.is_empty());
+    Ok(last.map(LinkName::from).unwrap_or_default())
 }
 
 /// Returns the requested compression level, or `None` without compression.

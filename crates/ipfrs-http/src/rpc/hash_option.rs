@@ -17,9 +17,10 @@ pub(super) fn named(name: &str, unknown: impl FnOnce(Error) -> Error) -> Result<
     HashFunction::from_name(name).map_err(|e| if is_insecure(name) { Error::unsupported(INSECURE) } else { unknown(e) })
 }
 
-/// Same as [`named`], with the error of Kubo for a name that it does not know.
+/// Same as [`named`], with the error of Kubo for a name that it does not know. The case of the name does not matter.
 pub(super) fn known(name: &str) -> Result<HashFunction> {
-    named(name, |_| Error::unsupported(format!("unrecognized hash function: {name:?}")))
+    let name = name.to_lowercase();
+    named(&name, |_| Error::unsupported(format!("unrecognized hash function: {name:?}")))
 }
 
 fn is_insecure(name: &str) -> bool {
@@ -41,5 +42,8 @@ mod tests {
             assert_eq!(known(name).unwrap_err().message(), text, "{name}");
         }
         assert!(known("blake2b-160").is_ok());
+        assert!(known("SHA2-256").is_ok());
+        assert_eq!(known("MD5").unwrap_err().message(), INSECURE);
+        assert_eq!(known("Nope").unwrap_err().message(), "unrecognized hash function: \"nope\"");
     }
 }

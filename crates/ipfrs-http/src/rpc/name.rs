@@ -13,7 +13,7 @@ use ipfrs_node::{Answers, LinkName, MAX_RECORD_BYTES, Name, NameRoot, Node, Publ
 use ipfrs_rpc::duration;
 use ipfrs_rpc::types::{InspectedRecord, PublishedName, RecordEntry, RecordValidation, ResolvedPath};
 
-use super::args::{Args, checked_path};
+use super::args::{Args, checked_path, cleaned};
 use super::command_result::CommandResult;
 use super::multipart::one_file;
 use super::{content_uri, output};
@@ -34,8 +34,7 @@ pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Comman
         must_resolve: args.bool("resolve").unwrap_or(true),
         has_v1: args.bool("v1compat").unwrap_or(true),
     };
-    checked_path(path)?;
-    let published = state.node.publish_name(content_uri::as_path(path.as_bytes()), &options).await?;
+    let published = state.node.publish_name(checked_path(path)?, &options).await?;
     Ok(output::object(PublishedName {
         name: published.name.to_string(),
         value: published.value.to_string_lossy().into_owned(),
@@ -92,13 +91,12 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Comman
     let own_name = state.node.identity().name().to_string();
     let own_name = LinkName::from(own_name);
     let text = args.at_most_one_path("name")?.unwrap_or(&own_name);
-    let path = content_uri::as_path(text.as_bytes());
+    let path = cleaned(&content_uri::as_path(text.as_bytes()));
+    let path = path.as_bytes();
     let name = match path.strip_prefix(b"/ipns/") {
         Some(name) => name,
-        None if path.starts_with(b"/") => {
-            return Err(Error::invalid(format!("{text:?} is not an IPNS name: resolve accepts any path")).into());
-        }
-        None => &*path,
+        None if path.starts_with(b"/") => return Err(Error::invalid(format!("{text:?} is not an IPNS name")).into()),
+        None => path,
     };
     let answers = if args.is_set("nocache") { Answers::New } else { Answers::Kept };
     let path = if args.bool("recursive").unwrap_or(true) {

@@ -5,11 +5,12 @@ use axum::extract::State;
 use futures::StreamExt;
 use ipfrs_core::{Error, Result, parse_cid};
 use ipfrs_middleware::auth::{Caller, Scope};
-use ipfrs_node::{ContentPath, PinningService, RemotePinFilter};
+use ipfrs_node::{PinningService, RemotePinFilter};
 use ipfrs_rpc::types::{PinState, PinStatus, RemotePin, RemoteService, RemoteServices, ServiceStat};
 
 use super::args::{Args, Render};
 use super::command_result::CommandResult;
+use super::content_uri::parse_root;
 use super::{long_command, output};
 use crate::state::AppState;
 
@@ -115,11 +116,7 @@ fn filter(args: &Args) -> Result<RemotePinFilter> {
     let mut filter = RemotePinFilter { name: args.text("name").map(str::to_owned), ..RemotePinFilter::default() };
     for text in args.texts("cid") {
         let unparsed = |e: Error| Error::invalid(format!("CID {text:?} cannot be parsed: {e}"));
-        let path = ContentPath::parse(text).map_err(unparsed)?;
-        if !path.segments().is_empty() {
-            return Err(unparsed(Error::invalid("it points below a root CID, expected a single CID")));
-        }
-        filter.cids.push(*path.root());
+        filter.cids.push(parse_root(text).map_err(unparsed)?);
     }
     let states = args.texts("status").map(|text| {
         text.parse::<PinState>().map_err(|()| {

@@ -3,10 +3,10 @@
 use axum::extract::State;
 use ipfrs_node::Answers;
 
-use super::args::Args;
+use super::args::{Args, checked_path};
 use super::command_result::CommandResult;
 use super::name::{check_dht_timeout, one_step, resolved_path};
-use super::{content_uri, output};
+use super::output;
 use crate::state::AppState;
 
 /// `resolve?arg=path[&recursive=]`: returns the block at the end of a path, and the remaining path within the block.
@@ -14,15 +14,15 @@ use crate::state::AppState;
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> CommandResult {
     let text = args.one("name")?;
     let is_recursive = args.bool("recursive").unwrap_or(true);
-    let path = content_uri::as_path(args.one_path("name")?.as_bytes());
-    if !is_recursive && let Some(name) = path.strip_prefix(b"/ipns/") {
+    let path = checked_path(args.one_path("name")?)?;
+    if !is_recursive && let Some(name) = path.as_bytes().strip_prefix(b"/ipns/") {
         check_dht_timeout(&args)?;
         let path = one_step(&state.node, name, Answers::Kept).await?;
         return Ok(output::object(resolved_path(path)));
     }
     let found = state.node.resolve_dag(args.path(&state.node, "name").await?).await?;
     let below: String = found.remainder.iter().map(|segment| format!("/{segment}")).collect();
-    let namespace = if path.starts_with(b"/ipld/") { "ipld" } else { "ipfs" };
+    let namespace = if path.as_bytes().starts_with(b"/ipld/") { "ipld" } else { "ipfs" };
     let path = format!("/{namespace}/{}{below}", args.render.or_like(text).cid(&found.cid)?);
     Ok(output::object(resolved_path(path)))
 }

@@ -66,10 +66,11 @@ pub(super) async fn find_peer(State(state): State<AppState>, args: Args) -> Comm
 /// providers, and routers are asked only when content is fetched.
 pub(super) async fn find_providers(State(state): State<AppState>, args: Args) -> CommandResult {
     needs_peers(&state)?;
-    let cid = parse_root(args.text_at(0))?;
+    // As in Kubo, before the content ID.
     if args.number::<i64>("num-providers")?.is_some_and(|number| number < 1) {
         return Err(Error::invalid("number of providers must be greater than 0").into());
     }
+    let cid = parse_root(args.text_at(0))?;
     let has_block = state.node.batch_has(&[cid]).await?.iter().any(Option::is_some);
     let own = || PeerAddresses { id: state.node.identity().peer_id(), addrs: state.node.announced_addresses() };
     let events = has_block.then(|| RoutingEvent {

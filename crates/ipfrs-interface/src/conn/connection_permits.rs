@@ -72,6 +72,12 @@ impl ConnectionPermits {
     /// has as many connections as are left for all others: they must not wait because of one client. While none is
     /// left, clients wait, and the share is empty.
     pub(super) fn share(&self, client: Client) -> Option<Share<Client>> {
+        // Connections that count for no client hold permits, of which the shares do not know. The connection has not
+        // taken its own permit yet.
+        let free = self.shared.available_permits();
+        if free > 0 && self.shares.held(client) >= CLIENT_MINIMUM.max(free - 1) {
+            return None;
+        }
         match self.shares.take(client, 1) {
             Ok(share) => Some(share),
             Err(Shortage::Total) => Some(self.shares.nothing(client)),
@@ -193,6 +199,23 @@ mod tests {
         let single = ConnectionPermits::new(1, false);
         let units = [1, 1, 2].map(|number| single.share(client(number)).map(|share| (share.units(), share)));
         assert_eq!(units.map(|share| share.unwrap().0), [1, 0, 0]);
+    }
+
+    #[tokio::test]
+    async fn client_leaves_permits_beside_exempt_connections() {
+        let client = Client::of(IpAddr::from([192, 0, 2, 1]));
+        let permits = ConnectionPermits::new(100, false);
+        let mut exempt = Vec::new();
+        for _ in 0..60 {
+            exempt.push(permits.take(false).await.unwrap());
+        }
+        let mut held = Vec::new();
+        while let Some(share) = permits.share(client) {
+            held.push((share, permits.take(false).await.unwrap()));
+        }
+        assert_eq!((held.len(), permits.shared.available_permits()), (20, 20));
+        exempt.truncate(20);
+        assert!(permits.share(client).is_some());
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use ipfrs_unixfs::{Attributes, DirEntry, Entries, LinkName, Mtime, Node as UnixF
 
 use super::directory_memory::DirectoryMemory;
 use crate::metrics::Active;
-use crate::{ContentPath, Node, Object};
+use crate::{Node, Object};
 
 /// Number of directory entries that are looked up together.
 const LOOKUP_ENTRIES: usize = 64;
@@ -80,12 +80,6 @@ impl Node {
         let pieces = stream::iter([Ok(header)]).chain(rest).boxed();
         Ok(Archive { pieces, length })
     }
-}
-
-/// Returns the name under which the target of a path is saved: the last name of the path, or the content ID.
-#[must_use]
-pub fn saved_name(path: &ContentPath) -> LinkName {
-    path.segments().last().cloned().unwrap_or_else(|| path.root().to_string().into())
 }
 
 /// Position of the archive stream in the tree.

@@ -6,13 +6,14 @@ use tokio::net::TcpSocket;
 use tokio_rustls::TlsConnector;
 
 use super::Issuer;
+use crate::content;
 
 #[tokio::test]
 async fn response_over_tls_ends_where_the_store_lost_bytes() {
     let issuer = Issuer::new();
     let gateway = issuer.gateway(|_| {}).await;
-    // All blocks differ, and zeros in the place of any four bytes but the first would show.
-    let content: Vec<u8> = (0..10_u32 << 20).flat_map(u32::to_le_bytes).collect();
+    // More than the buffers of the sockets hold. All blocks differ, and zeros in the place of others would show.
+    let content = content::bytes(160 << 20);
     let cid = gateway.add("", content.clone()).await;
     // The kernel must not take the whole response before the client has read its beginning.
     let socket = TcpSocket::new_v4().unwrap();
