@@ -8,14 +8,14 @@ mod write;
 
 pub(super) use change::{chcid, chmod, cp, flush, mkdir, mv, rm, touch};
 use ipfrs_core::Result;
-use ipfrs_node::{CidFormat, ContentPath, LinkName, MutablePath};
+use ipfrs_node::{CidFormat, LinkName, MutablePath};
 pub(super) use ls::ls;
 pub(super) use read::read;
 pub(super) use stat::stat;
 pub(super) use write::write;
 
-use super::args::{Args, checked_path};
-use super::hash_option;
+use super::args::Args;
+use super::{content_uri, hash_option};
 use crate::error::RpcError;
 
 /// Returns a path of mutable files.
@@ -23,12 +23,14 @@ fn path(argument: &LinkName) -> Result<MutablePath> {
     MutablePath::parse(argument)
 }
 
-/// Returns an argument that is a path or URI of content, as a path. As in Kubo, all other arguments are paths of
-/// mutable files, also one such as `/ipfs/x` without a content ID.
+/// Prefixes of paths of content. All other paths are those of mutable files.
+const CONTENT: [&[u8]; 3] = [b"/ipfs/", b"/ipns/", b"/ipld/"];
+
+/// Returns an argument that is a path or URI of content, as a path. Its parts `.` and `..` stay names, unlike in Kubo:
+/// the Python clients resolve paths with `files/stat`.
 fn content(argument: &LinkName) -> Option<LinkName> {
-    let path = checked_path(argument).ok().filter(|path| path.as_bytes().starts_with(b"/"))?;
-    let is_content = path.as_bytes().starts_with(b"/ipns/") || ContentPath::parse(&path).is_ok();
-    is_content.then_some(path)
+    let path = content_uri::as_path(argument.as_bytes());
+    CONTENT.iter().any(|prefix| path.starts_with(prefix)).then(|| LinkName::from(&*path))
 }
 
 /// Returns the two arguments of a command, which are paths or text.
