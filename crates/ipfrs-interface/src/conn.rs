@@ -348,7 +348,7 @@ impl Connections {
 }
 
 /// Whether `peer` is this machine, which it connects to by a loopback address or by one of its own (`own`).
-fn is_this_machine(peer: IpAddr, own: IpAddr) -> bool {
+pub(crate) fn is_this_machine(peer: IpAddr, own: IpAddr) -> bool {
     let peer = peer.to_canonical();
     peer.is_loopback() || peer == own.to_canonical()
 }

@@ -17,7 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use axum::http::HeaderValue;
 use ipfrs_core::{Error, ErrorKind, Result};
@@ -43,6 +43,7 @@ use self::certificates::{Certificate, Certificates};
 pub use self::config::TlsConfig;
 use self::connection::TlsConnection;
 use self::metrics::TlsMetrics;
+use crate::conn::is_this_machine;
 
 /// First byte of a TLS connection: a record with a handshake message (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
@@ -50,10 +51,7 @@ const HANDSHAKE: u8 = 22;
 /// Time between two looks at the files.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Time before its end at which an expiring certificate is logged.
-const EXPIRES_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// Time between two such lines, while no file changes.
+/// Time between two lines about certificates that expire, while no file changes.
 const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
 
 /// Protocols of a listener, for ALPN (RFC 7301).
@@ -241,8 +239,7 @@ impl Tls {
     /// Returns how a plain connection from `peer` to the address `own` of this daemon is treated. Programs on this
     /// machine and trusted proxies need no TLS.
     pub(crate) fn without(&self, peer: IpAddr, own: SocketAddr, is_trusted: bool) -> Protection {
-        let peer = peer.to_canonical();
-        match peer.is_loopback() || peer == own.ip().to_canonical() || is_trusted {
+        match is_this_machine(peer, own.ip()) || is_trusted {
             true => Protection::Plain,
             false => Protection::Missing { https_port: self.0.https_port.unwrap_or(own.port()) },
         }
@@ -257,7 +254,7 @@ impl Tls {
             let state = Arc::clone(&self.0.state.read());
             if warned.elapsed() >= WARN_EVERY {
                 warned = Instant::now();
-                warn_of_expiry(&state.certificates);
+                state.certificates.warn_of_expiry();
             }
             let (config, repo) = (state.config.clone(), self.0.files.repo.clone());
             let Ok(seen) = off_workers(move || Ok(Seen::all(&config, &repo))).await else { continue };
@@ -357,7 +354,7 @@ impl Files {
         // Before the files are read: a change in between is then seen later.
         let seen = Seen::all(&config, &self.repo);
         let certificates = Arc::new(Certificates::read(&all_files(&config, &self.repo), provider)?);
-        warn_of_expiry(&certificates);
+        certificates.warn_of_expiry();
         let client_ca = clients::issuers(&config)?;
         let verifier = clients::verifier(&config, &client_ca, provider)?;
         let old = old.filter(|old| old.client_ca == client_ca);
@@ -393,17 +390,6 @@ impl Files {
             servers.push((*protocols, Arc::new(server)));
         }
         Ok(State { config, seen, certificates, ticketer, client_ca, clients, servers })
-    }
-}
-
-fn warn_of_expiry(certificates: &Certificates) {
-    let now = SystemTime::now();
-    let soon = now.duration_since(UNIX_EPOCH).unwrap_or_default() + EXPIRES_SOON;
-    let is_soon = |it: &&Certificate| it.expires < i64::try_from(soon.as_secs()).unwrap_or(i64::MAX);
-    // Some certificates are new and valid for less than a week.
-    for certificate in certificates.iter().filter(is_soon).filter(|it| it.fresh_for(now).is_none()) {
-        let names = certificate.names.join(", ");
-        tracing::warn!(names, expires = certificate.expires, "a certificate has expired or will within a week");
     }
 }
 

@@ -19,6 +19,9 @@ use x509_parser::prelude::FromDer;
 /// Largest file with certificates or a key, in bytes.
 pub(super) const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
+/// Time before its end at which an expiring certificate is logged.
+const EXPIRES_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// A certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,6 +63,18 @@ impl Certificates {
             this.add(Certificate::read(files, provider)?);
         }
         Ok(this)
+    }
+
+    /// Logs certificates that have expired or soon will.
+    pub(super) fn warn_of_expiry(&self) {
+        let now = SystemTime::now();
+        let soon = now.duration_since(UNIX_EPOCH).unwrap_or_default() + EXPIRES_SOON;
+        let is_soon = |it: &&Certificate| it.expires < i64::try_from(soon.as_secs()).unwrap_or(i64::MAX);
+        // Some certificates are new and valid for less than a week.
+        for certificate in self.iter().filter(is_soon).filter(|it| it.fresh_for(now).is_none()) {
+            let names = certificate.names.join(", ");
+            tracing::warn!(names, expires = certificate.expires, "a certificate has expired or will within a week");
+        }
     }
 
     fn add(&mut self, certificate: Certificate) {
