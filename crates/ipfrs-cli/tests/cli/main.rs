@@ -19,6 +19,7 @@ mod disk;
 mod doctor;
 mod files;
 mod filestore;
+mod hangup;
 mod harness;
 mod help;
 mod hostile;
