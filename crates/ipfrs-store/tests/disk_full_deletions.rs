@@ -1,6 +1,8 @@
 //! Deletions on a full disk, which is simulated as in `disk_full`.
 
-use ipfrs_core::ErrorKind;
+use std::path::Path;
+
+use ipfrs_core::{Block, ErrorKind, Result};
 use ipfrs_store::{BlockStore, PackOptions, PackStore, PutMode};
 
 use crate::disk_full::{assert_child_passes, limit_files_to, pack_len};
@@ -33,20 +35,25 @@ async fn child_that_deletes_without_space_for_the_index() {
     store.delete_many(&cids(&blocks[20..30])).await.unwrap();
     store.close().await.unwrap_err();
     limit_files_to(None);
-    for _ in 0..2 {
-        let store = open().unwrap();
-        assert_lacks(&store, &blocks[..30]).await;
-        assert_holds(&store, &blocks[30..]).await;
-        assert_eq!(store.losses().unwrap(), Vec::<String>::new());
-        store.close().await.unwrap();
-        lose_index(&dir);
-    }
+    assert_deleted(open, &dir, &blocks, 30).await;
     println!("reached the end");
 }
 
 #[test]
 fn deletion_does_not_wait_for_index_on_full_disk() {
     assert_child_passes("disk_full_deletions::child_that_deletes_without_space_for_the_index");
+}
+
+/// Asserts that the first `count` blocks are deleted and the others are there, with the index and without.
+async fn assert_deleted(open: impl Fn() -> Result<PackStore>, dir: &Path, blocks: &[Block], count: usize) {
+    for _ in 0..2 {
+        let store = open().unwrap();
+        assert_lacks(&store, &blocks[..count]).await;
+        assert_holds(&store, &blocks[count..]).await;
+        assert_eq!(store.losses().unwrap(), Vec::<String>::new());
+        store.close().await.unwrap();
+        lose_index(dir);
+    }
 }
 
 #[tokio::test]
@@ -74,14 +81,7 @@ async fn child_that_deletes_behind_a_full_pack() {
         assert_eq!(packs(&dir).len(), 3);
     }
     limit_files_to(None);
-    for _ in 0..2 {
-        let store = open().unwrap();
-        assert_lacks(&store, &blocks[..30]).await;
-        assert_holds(&store, &blocks[30..]).await;
-        assert_eq!(store.losses().unwrap(), Vec::<String>::new());
-        store.close().await.unwrap();
-        lose_index(&dir);
-    }
+    assert_deleted(open, &dir, &blocks, 30).await;
     println!("reached the end");
 }
 
