@@ -43,7 +43,7 @@ fn stop_waits_for_a_gateway_that_is_stopping_already() {
     let mut command = place.command(&["gateway", "start", "--port", "0"]);
     command.env("IPFRS_SERVER_SHUTDOWN_GRACE_SECONDS", "5");
     let mut daemon = Daemon::start(command);
-    let _held = daemon.send("POST /api/v0/add HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nbegun");
+    let _held = daemon.begin_upload("/api/v0/add", 1000);
     daemon.signal(Signal::TERM);
     daemon.wait_for_log("stopping");
     let refused = place.fails(&["gateway", "status"]);
@@ -79,19 +79,13 @@ fn transfer_running_at_sigterm_completes() {
 fn second_signal_stops_daemon_at_once() {
     let place = Place::new();
     let mut daemon = place.start(&[]);
-    let head = "POST /api/v0/add HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n";
-    let mut connection = daemon.send(head);
-    // The 100 Continue response shows that the request is in progress. The client never sends the body.
-    let mut go_on = [0; 25];
-    connection.read_exact(&mut go_on).unwrap();
-    assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let _held = daemon.begin_upload("/api/v0/add", 1000);
     daemon.signal(Signal::INT);
     daemon.wait_for_log("stopping");
     daemon.signal(Signal::INT);
     let (code, log) = daemon.wait();
     assert_eq!(code, Some(1));
     assert!(log.contains("stopped by a second signal"), "{log}");
-    drop(connection);
 }
 
 #[test]

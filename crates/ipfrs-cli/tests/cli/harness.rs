@@ -194,6 +194,19 @@ impl Daemon {
         connection
     }
 
+    /// Opens a connection with a `POST` of `length` bytes to `path`, up to the daemon's request for the body, which
+    /// shows that the request is in progress.
+    pub(crate) fn begin_upload(&self, path: &str, length: usize) -> TcpStream {
+        let mut connection = self.send(&format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n\
+             Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+        ));
+        let mut asked = [0; 25];
+        connection.read_exact(&mut asked).unwrap();
+        assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+        connection
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }

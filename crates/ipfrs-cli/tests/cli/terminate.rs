@@ -43,15 +43,7 @@ fn end_under_load(mut daemon: Daemon, id: &str, content: &[u8]) -> Vec<String> {
     let uploads: Vec<_> = (0..TRANSFERS)
         .map(|number| {
             let body = upload_of(number);
-            let mut connection = daemon.send(&format!(
-                "POST /api/v0/add?quieter=true HTTP/1.1\r\nHost: localhost\r\n\
-                 Content-Type: application/octet-stream\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n",
-                body.len()
-            ));
-            // The request is accepted once the daemon asks for its body.
-            let mut asked = [0; 25];
-            connection.read_exact(&mut asked).unwrap();
-            assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+            let mut connection = daemon.begin_upload("/api/v0/add?quieter=true", body.len());
             connection.write_all(&body[..body.len() / 2]).unwrap();
             (connection, body)
         })
