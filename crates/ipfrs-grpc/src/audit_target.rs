@@ -1,4 +1,4 @@
-//! What a call is about, for its line of the audit log: only its method can read it from the message, or knows what it
+//! Subject of a call, for its line of the audit log: only its method can read it from the message, or knows what it
 //! has stored.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -6,8 +6,8 @@ use crate::harness::{TestGateway, rpc_failure};
 use crate::mutable_files::{failure, pattern, run, write};
 use crate::wire::Wire;
 
-/// Begins a write with a body of `len` bytes. The daemon sends `100 Continue` when the operation reads the body: it then
-/// has the lock of the file.
+/// Begins a write with a body of `len` bytes. The daemon sends `100 Continue` when the operation reads the body, which
+/// it does with the lock of the file.
 async fn begin(gateway: &TestGateway, arguments: &str, len: usize) -> Wire {
     let mut writer = Wire::connect(gateway).await;
     let head = format!(
