@@ -59,6 +59,7 @@ mod limits;
 mod missing_blocks;
 mod multipart;
 mod mutable_files;
+mod mutable_hamt;
 mod mutable_space;
 mod mutable_writes;
 mod names_publish;
