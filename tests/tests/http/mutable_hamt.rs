@@ -1,5 +1,5 @@
-//! Directories of mutable files at the threshold of 256 KiB, from which they are sharded. All content IDs are those of
-//! Kubo 0.44 for the same commands.
+//! Directories of mutable files with many entries, also at the threshold of 256 KiB, from which they are sharded. All
+//! content IDs are those of Kubo 0.44 for the same commands.
 
 use crate::harness::{TestGateway, hash_of, rpc_failure};
 use crate::multipart::Form;
@@ -89,4 +89,17 @@ async fn directory_is_sharded_and_restored_as_in_kubo() {
                     'ipfs files rm' instead, or pass --allow-non-unixfs to override";
         assert_eq!(rpc_failure(gateway.rpc(&unlink).send().await.unwrap()).await, text);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_of_more_entries_than_a_page_is_complete() {
+    let gateway = TestGateway::start().await;
+    // The handler reads the first 1,024 entries before it responds.
+    let form = (0..2_500).fold(Form::new(), |form, number| form.file(format!("d/{number:04}"), ""));
+    let root = hash_of(gateway.add_form("pin=false", form).await.last().unwrap());
+    run(&gateway, &format!("cp?arg=/ipfs/{root}&arg=/h")).await;
+    let listed = gateway.rpc_json("files/ls?arg=/h").await;
+    let names: Vec<_> =
+        listed["Entries"].as_array().unwrap().iter().map(|entry| entry["Name"].as_str().unwrap()).collect();
+    assert_eq!(names, (0..2_500).map(|number| format!("{number:04}")).collect::<Vec<_>>());
 }

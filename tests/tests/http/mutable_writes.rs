@@ -99,6 +99,16 @@ async fn write_fails_if_its_file_is_moved_or_removed_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn write_stores_the_blocks_that_it_changes() {
+    let gateway = TestGateway::start().await;
+    let file = gateway.add("pin=false", pattern(10_000_000, 0)).await;
+    run(&gateway, &format!("cp?arg=/ipfs/{file}&arg=/file")).await;
+    let before = gateway.blocks().await;
+    write(&gateway, "/file&offset=5000000", "x").await;
+    assert_eq!(gateway.blocks().await, before + 3, "a leaf, the node above it and the directory");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn broken_upload_leaves_the_file_as_it_was() {
     let gateway = TestGateway::start().await;
     write(&gateway, "/file&create=true", "content").await;
