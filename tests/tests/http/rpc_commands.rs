@@ -1,6 +1,6 @@
 //! Rules that follow from the definitions of all commands: paths, arguments and bodies.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::harness::{TestGateway, header, ndjson, rpc_failure};
 use crate::multipart::Form;

@@ -64,10 +64,10 @@ impl Audited {
 
     /// Calls a method that takes a stream, with gRPC-Web.
     fn call_with(&self, method: &str, messages: &[&[u8]]) {
-        let mut body = Vec::new();
+        let mut body: Vec<u8> = Vec::new();
         for message in messages {
             let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-            body.extend([&[0][..], &length, message].concat());
+            body.extend([&[0][..], &length, *message].concat());
         }
         self.send("POST", &format!("/ipfrs.{method}"), &[("content-type", "application/grpc-web+proto")], body);
     }
