@@ -3,7 +3,7 @@
 use crate::harness::{TestGateway, ndjson, rpc_failure};
 use crate::multipart::Form;
 
-/// Hash functions, with the content ID of a file with "hello" and a line end. Kubo 0.44 takes these and no others.
+/// Hash functions that `add` of Kubo 0.44 takes, with the content ID of a file with "hello" and a line end.
 const HASHES: [(&str, &str); 59] = [
     ("sha1", "bafkrcfhvoljzn6xjebtcq4kpwlhab5zostzcldy"),
     ("sha2-256", "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEN"),
