@@ -1,11 +1,16 @@
 //! Objects that are ingested over WebSockets.
 
+use std::time::{Duration, Instant};
+
 use futures::{SinkExt, StreamExt};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use super::{Key, Running};
+
+/// Time within which the daemon notices that a client is gone.
+const LIMIT: Duration = Duration::from_secs(30);
 
 impl Running<'_, '_> {
     /// Sends messages over a WebSocket, each after the last was acknowledged.
@@ -61,6 +66,17 @@ async fn connect(url: &str, query: &str) -> Result<WebSocketStream<TcpStream>, t
 
 /// Continues an object among the mutable files, which has all its bytes then. The error is that of the daemon.
 pub(crate) async fn continued(url: &str, name: &str) -> Result<(), String> {
+    let begun = Instant::now();
+    loop {
+        match try_continue(url, name).await {
+            // The daemon is still ending the connection of a client that is gone.
+            Err(error) if error.contains("another client is writing") && begun.elapsed() < LIMIT => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn try_continue(url: &str, name: &str) -> Result<(), String> {
     let mut socket = connect(url, &format!("append=true&name={name}")).await.map_err(|error| error.to_string())?;
     let ready = socket.next().await.transpose().map_err(|error| error.to_string())?;
     let is_ready = matches!(&ready, Some(Message::Text(text)) if text.contains(r#""ready""#));
