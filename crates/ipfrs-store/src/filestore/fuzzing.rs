@@ -84,7 +84,7 @@ mod tests {
         let (key, mut record) = reference(0);
         table.put(&[(key.clone(), record.clone())]).unwrap();
         table.set_total(0).unwrap();
-        let error = table.remove(&[key.clone()], |_, _| false).unwrap_err();
+        let error = table.remove(std::slice::from_ref(&key), |_, _| false).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         // Nor is memory reserved for a block that cannot exist.
         record.len = u32::MAX;

@@ -4,7 +4,7 @@ use std::fs;
 
 use ipfrs_core::{Multihash, codec};
 
-use super::{Cid, FILE, MAX_BYTES, NOTE_AT, RootFile, SLOT_BYTES, page};
+use super::{Cid, FILE, MAX_BYTES, RootFile, SLOT_BYTES, page};
 
 /// Reads a file with these lines, which get valid checksums, in its slots and its note, or else a file of `bytes`. If
 /// it can be read, another root can be written, which is then the latest one and was not confirmed before.
@@ -42,6 +42,7 @@ fn sealed(line: &str) -> [u8; SLOT_BYTES] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::NOTE_AT;
     use super::*;
 
     #[test]
