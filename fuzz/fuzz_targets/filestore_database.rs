@@ -1,5 +1,5 @@
-//! Opens a damaged file of references to blocks in files, reads it in all ways and changes it. Damage is an error, never
-//! a panic.
+//! Opens a damaged file of references to blocks in files, reads it in all ways and changes it. Damage is an error,
+//! never a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

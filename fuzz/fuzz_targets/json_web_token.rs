@@ -1,5 +1,5 @@
-//! Verifies arbitrary JSON Web Tokens: of strangers, and with the signature of the issuer. They give access only if they
-//! say what they must.
+//! Verifies arbitrary JSON Web Tokens: of strangers, and with the signature of the issuer. They give access only if
+//! they say what they must.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

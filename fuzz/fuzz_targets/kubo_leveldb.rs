@@ -1,5 +1,5 @@
-//! Reads databases of LevelDB as `migrate` does: valid ones, whose last values must be found, and arbitrary records with
-//! valid checksums.
+//! Reads databases of LevelDB as `migrate` does: valid ones, whose last values must be found, and arbitrary records
+//! with valid checksums.
 #![no_main]
 
 use std::path::Path;

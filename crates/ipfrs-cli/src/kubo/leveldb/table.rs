@@ -10,7 +10,7 @@ pub(super) const FOOTER_BYTES: usize = 48;
 pub(super) const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
 /// Bytes after a block: how it is compressed, and its checksum.
 const TRAILER_BYTES: usize = 5;
-/// Maximum length of a key, in bytes: far above those of Kubo. A key may be as short as three bytes in the file, so that
+/// Maximum length of a key, in bytes: far above those of Kubo. A key may take only three bytes in the file, so that
 /// long ones would make a reader slow.
 const MAX_KEY_BYTES: usize = 64 * 1024;
 
