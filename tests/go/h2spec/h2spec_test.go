@@ -29,8 +29,8 @@ import (
 	"github.com/summerwind/h2spec/spec"
 )
 
-// notHTTP2 is the case that has another outcome: a listener that also speaks HTTP/1.1 takes the preface for a request of
-// that version, and refuses it with 400.
+// notHTTP2 is the case that has another outcome: a listener that also speaks HTTP/1.1 takes the preface for a request
+// of that version, and refuses it with 400.
 const notHTTP2 = "http2/3.5/2"
 
 func check(t *testing.T, err error) {
