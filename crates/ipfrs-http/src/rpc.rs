@@ -18,6 +18,8 @@ mod diag;
 mod encoding;
 mod files;
 mod filestore;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod get;
 pub(crate) mod globals;
 mod hash_option;

@@ -53,7 +53,7 @@ pub use server::ServerConfig;
 pub use signals::{Signals, run_until_signalled};
 pub use tls::{AcmeConfig, CertificateFiles, TlsConfig, certificate_expiries};
 
-/// Parsers of HTTP/1.1, for the fuzz targets.
+/// Parsers of HTTP/1.1 and certificates, for the fuzz targets.
 #[cfg(fuzzing)]
 pub mod fuzzing {
     /// Compares what is read of a head; see `fuzz/fuzz_targets/http_head.rs`.
@@ -64,5 +64,10 @@ pub mod fuzzing {
     /// Compares where a chunked body ends; see `fuzz/fuzz_targets/http_chunks.rs`.
     pub async fn http_chunks(body: &[u8]) {
         crate::conn::fuzzing::chunks(body).await;
+    }
+
+    /// Reads certificates and keys; see `fuzz/fuzz_targets/tls_certificate.rs`.
+    pub fn tls_certificate(of_certificate: &[(u16, u8)], of_key: &[(u16, u8)], pem: &[u8], der: &[u8]) {
+        crate::tls::fuzzing::certificate(of_certificate, of_key, pem, der);
     }
 }

@@ -39,6 +39,8 @@ use tokio_util::sync::CancellationToken;
 pub use self::acme::AcmeConfig;
 use self::acme::{Acme, Challenges};
 pub use self::certificates::CertificateFiles;
+#[cfg(fuzzing)]
+pub(crate) use self::certificates::fuzzing;
 use self::certificates::{Certificate, Certificates};
 pub use self::config::TlsConfig;
 use self::connection::TlsConnection;

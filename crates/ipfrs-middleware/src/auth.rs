@@ -45,6 +45,8 @@ use attempts::Attempts;
 use credentials::Credential;
 use jwt::JwtVerifier;
 pub use jwt::PREFIX as TOKEN_PREFIX;
+#[cfg(fuzzing)]
+pub(crate) use jwt::fuzzing;
 use keys::Keys;
 use local_token::LocalToken;
 use metrics::{AuthMetrics, Method, Outcome};

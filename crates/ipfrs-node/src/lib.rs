@@ -137,4 +137,14 @@ pub mod fuzzing {
     pub fn dag_node(bytes: &[u8]) {
         crate::dag::fuzzing::convert_all(bytes);
     }
+
+    /// Reads a journal; see `fuzz/fuzz_targets/ingest_journal.rs`.
+    pub fn ingest_journal(first: u64, records: &[(u8, &[u8])], rest: &[u8], size: u64) {
+        crate::ingest::fuzzing::read(first, records, rest, size);
+    }
+
+    /// Reads the file with the root of the mutable files; see `fuzz/fuzz_targets/mutable_files_root.rs`.
+    pub fn mutable_files_root(lines: Option<[&str; 3]>, bytes: &[u8]) {
+        crate::mutable_files::fuzzing::read(lines, bytes);
+    }
 }

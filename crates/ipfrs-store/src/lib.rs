@@ -38,9 +38,40 @@ pub use store::{
     Reserve, Scrubbed, Spared, Stats, Stored, admit, refuse_all,
 };
 
-/// Decoders of index files, for the fuzz targets.
+/// Decoders of the files of a store, for the fuzz targets.
 #[cfg(fuzzing)]
 pub mod fuzzing {
+    use std::panic;
+    use std::sync::Once;
+
+    use crate::is_panic_an_error;
+    use crate::redb_file::damage::Damage;
+
+    /// Opens a damaged file of pins; see `fuzz/fuzz_targets/pin_database.rs`.
+    pub fn pin_database(changes: &[(u8, u16, u8)], length: Option<u32>, content: Option<&[u8]>) {
+        crate::pins::fuzzing::database(damage(changes, length, content));
+    }
+
+    /// Opens a damaged file of references; see `fuzz/fuzz_targets/filestore_database.rs`.
+    pub fn filestore_database(changes: &[(u8, u16, u8)], length: Option<u32>, content: Option<&[u8]>) {
+        crate::filestore::fuzzing::database(damage(changes, length, content));
+    }
+
+    fn damage<'a>(changes: &'a [(u8, u16, u8)], length: Option<u32>, content: Option<&'a [u8]>) -> Damage<'a> {
+        static HOOK: Once = Once::new();
+        // The hook of the fuzzer ends the process at any panic. Those of redb become errors.
+        HOOK.call_once(|| {
+            let fatal = panic::take_hook();
+            panic::set_hook(Box::new(move |info| {
+                if !is_panic_an_error() {
+                    fatal(info);
+                }
+            }));
+        });
+        let length = length.map_or(Damage::Bytes(changes), Damage::Length);
+        content.map_or(length, Damage::Replaced)
+    }
+
     /// Decodes a manifest; see `fuzz/fuzz_targets/index_manifest.rs`.
     pub fn index_manifest(content: &[u8]) {
         crate::pack::index::fuzzing::manifest(content);

@@ -1,5 +1,7 @@
 //! A redb database in a file, which is opened again after the disk has failed.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod damage;
 mod noting_syncs;
 mod panics;
 #[cfg(test)]
@@ -319,6 +321,17 @@ impl RedbFile {
     }
 
     fn checked(&self, database: Database) -> Result<Database> {
+        match self.check(&database) {
+            Ok(()) => Ok(database),
+            Err(error) => {
+                self.discard(database);
+                Err(error)
+            }
+        }
+    }
+
+    /// Checks the format and the contents.
+    fn check(&self, database: &Database) -> Result<()> {
         let format = self.guarded("read", || {
             let meta = database.begin_read()?.open_table(META)?;
             Ok(meta.get("format")?.map(|format| format.value()))
@@ -334,8 +347,7 @@ impl RedbFile {
             }
             None => return Err(self.damaged(&"it has no format version")),
         }
-        self.guarded("read", || (self.contents.check)(&database))?;
-        Ok(database)
+        self.guarded("read", || (self.contents.check)(database))
     }
 
     fn reopen_writable(&self) -> Result<()> {
@@ -374,11 +386,16 @@ impl RedbFile {
         Ok(())
     }
 
-    /// Changes the state. redb panics if it drops a damaged database, or one after another panic.
+    /// Changes the state.
     fn set(&self, state: &mut State, to: State) {
         let old = std::mem::replace(state, to);
         self.openings.fetch_add(1, Ordering::AcqRel);
-        if let Err(panic) = caught(|| drop(old)) {
+        self.discard(old);
+    }
+
+    /// Drops a database. redb panics if it drops a damaged one, or one after another panic.
+    fn discard<T>(&self, database: T) {
+        if let Err(panic) = caught(|| drop(database)) {
             tracing::error!(path = %self.path.display(), panic, "the file could not be closed in order");
         }
     }
@@ -427,6 +444,12 @@ impl RedbFile {
     fn damaged(&self, why: &dyn std::fmt::Display) -> Error {
         let (Contents { name, remedy, .. }, place) = (self.contents, self.path.display());
         Error::corrupt(format!("the {name} in {place} cannot be read: {why}. {remedy}"))
+    }
+}
+
+impl Drop for RedbFile {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 

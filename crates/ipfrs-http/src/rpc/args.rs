@@ -74,22 +74,8 @@ impl Args {
         if let Some(deadline) = request.extensions().get::<RequestDeadline>().filter(|_| command.is_maintenance) {
             deadline.lift();
         }
-        let (mut arguments, mut paths, mut options) = (Vec::new(), Vec::new(), Vec::new());
-        if let Some(escaped) = argument_in_path(request.uri().path(), command.path) {
-            let argument: LinkName = percent_decode_str(escaped).collect::<Vec<_>>().into();
-            arguments.push(argument.to_string_lossy().into_owned());
-            paths.push(argument);
-        }
-        for pair in request.uri().query().unwrap_or_default().split('&') {
-            for (name, value) in form_urlencoded::parse(pair.as_bytes()) {
-                if name == "arg" {
-                    paths.push(unescaped(pair.split_once('=').unwrap_or_default().1));
-                    arguments.push(value.into_owned());
-                } else {
-                    options.push((name.into_owned(), value.into_owned()));
-                }
-            }
-        }
+        let found = in_address(request.uri().path(), request.uri().query().unwrap_or_default(), command);
+        let InAddress { mut arguments, mut paths, options } = found;
         let is_multipart = multipart::boundary(request.headers())?.is_some();
         if let Some(file) = command.file().filter(|_| !is_multipart && !has_body(&request)) {
             return Err(RpcError::Request(format!("file argument '{}' is required", file.name)));
@@ -263,6 +249,37 @@ impl Args {
         let below = self.text(name).and_then(|text| text.strip_prefix('-')).and_then(duration::parse);
         below.is_some_and(|duration| !duration.is_zero())
     }
+}
+
+/// Arguments and options in the address of a request.
+#[derive(Debug, Default)]
+pub(super) struct InAddress {
+    pub(super) arguments: Vec<String>,
+    /// The same arguments as bytes.
+    pub(super) paths: Vec<LinkName>,
+    /// All other names and values of the query.
+    pub(super) options: Vec<(String, String)>,
+}
+
+/// Returns the arguments and options in the path and the query of a request.
+pub(super) fn in_address(path: &str, query: &str, command: &Command) -> InAddress {
+    let mut found = InAddress::default();
+    if let Some(escaped) = argument_in_path(path, command.path) {
+        let argument: LinkName = percent_decode_str(escaped).collect::<Vec<_>>().into();
+        found.arguments.push(argument.to_string_lossy().into_owned());
+        found.paths.push(argument);
+    }
+    for pair in query.split('&') {
+        for (name, value) in form_urlencoded::parse(pair.as_bytes()) {
+            if name == "arg" {
+                found.paths.push(unescaped(pair.split_once('=').unwrap_or_default().1));
+                found.arguments.push(value.into_owned());
+            } else {
+                found.options.push((name.into_owned(), value.into_owned()));
+            }
+        }
+    }
+    found
 }
 
 /// Returns the argument that follows a command in the path of a request: `/cat/{argument}`.

@@ -196,10 +196,12 @@ impl Options {
     /// supported.
     pub(super) fn read(defined: [&'static [Opt]; 3], pairs: &[(String, String)]) -> Result<Self, RpcError> {
         let defined_as = |name: &str| defined.iter().copied().flatten().find(|option| option.names.contains(&name));
+        // Each name is looked up once: there may be tens of thousands.
         let known = pairs.iter().filter_map(|(name, text)| Some((defined_as(name)?, name, text)));
-        for (option, name, _) in known.clone().filter(|(option, ..)| !matches!(option.kind, Kind::List)) {
-            let same = || known.clone().filter(|(other, ..)| other.name() == option.name());
-            if let Some((_, other, _)) = same().find(|(_, other, _)| *other != name) {
+        let known: Vec<(&Opt, &String, &String)> = known.collect();
+        for (option, name, _) in known.iter().filter(|(option, ..)| !matches!(option.kind, Kind::List)) {
+            let same = || known.iter().filter(|(other, ..)| other.name() == option.name());
+            if let Some((_, other, _)) = same().find(|(_, other, _)| other != name) {
                 return Err(RpcError::Request(format!(
                     "options {name:?} and {other:?} are the same: give one of them"
                 )));
@@ -227,7 +229,7 @@ impl Options {
 
     /// Whether the command's table allows a handler to read an option. One that is not in the table would never be
     /// found.
-    fn reads(&self, name: &str) -> bool {
+    pub(super) fn reads(&self, name: &str) -> bool {
         let mut options = self.defined.iter().copied().flatten();
         options.any(|option| option.name() == name && matches!(option.effect, Effect::Read | Effect::Printed))
     }
