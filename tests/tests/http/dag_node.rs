@@ -206,6 +206,7 @@ async fn dag_put_refuses_unrepresentable_values() {
         (format!("{cid}&output-codec=raw"), "raw can represent only bytes"),
         (format!("{cid}/b"), "\"b\""),
         (raw_cid(b"absent"), "not found"),
+        ("bad&output-codec=nope".into(), "unknown multicodec: \"nope\""),
     ] {
         let message = rpc_failure(gateway.rpc(&format!("dag/get?arg={query}")).send().await.unwrap()).await;
         assert!(message.contains(named), "{query}: {message}");
