@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use anyhow::Result;
 use axum::http::{Method, StatusCode};
-use ipfrs_core::{Error, ErrorKind};
+use ipfrs_core::{Error, ErrorKind, uri_as_path};
 use ipfrs_interface::Embedded;
 use ipfrs_rpc::client::{Client, ClientOptions, Request, Response};
 use ipfrs_rpc::types::{RepoStat, ResolvedPath, Version};
@@ -123,7 +123,7 @@ impl Api {
 
     /// Returns `path`, resolved if it begins with an IPNS name, because the name may resolve elsewhere later.
     pub(crate) async fn settled(&self, path: &OsStr) -> Result<OsString> {
-        if ![&b"/ipns/"[..], b"ipns://"].iter().any(|prefix| path.as_bytes().starts_with(prefix)) {
+        if !uri_as_path(path.as_bytes()).starts_with(b"/ipns/") {
             return Ok(path.to_owned());
         }
         // After the content ID, only keys within a block can remain. They are text, so a `String` can hold the path.

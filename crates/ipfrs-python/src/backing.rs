@@ -1,7 +1,7 @@
 //! Implementations of [`Backend`](crate::backend::Backend): a node in the process, or a daemon. The interface uses
 //! Rust types.
 //!
-//! Content IDs are passed as text. A path is `CID[/a/b]`, `/ipfs/...`, `/ipns/...`, `ipfs://...` or `ipns://...`.
+//! Content IDs are passed as text. A path is `CID[/a/b]`, `/ipfs/...`, `/ipns/...`, or a URI such as `ipfs://...`.
 //! Both implementations report the error kinds of the daemon, so that they behave alike.
 
 use std::path::PathBuf;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::{Error, ErrorKind, Result, uri_as_path};
 use ipfrs_node::LinkName;
 use ipfrs_rpc::client::{Client, ClientOptions};
 use parking_lot::RwLock;
@@ -55,7 +55,7 @@ impl Remote {
     }
 }
 
-/// Returns a path that all commands read as the Node does, in which `.` and `..` are names.
+/// Returns a path or URI as a path that all commands read as the Node does, in which `.` and `..` are names.
 ///
 /// Kubo's commands remove them instead, so that `..` selects another root. Such a path is resolved first, by the one
 /// command that takes them as names.
@@ -63,6 +63,7 @@ impl Remote {
 /// # Errors
 /// Returns [`ErrorKind::NotFound`] if no link has this name.
 async fn literal(client: &Client, path: LinkName) -> Result<LinkName> {
+    let path = LinkName::from(&*uri_as_path(path.as_bytes()));
     match path.as_bytes().split(|byte| *byte == b'/').any(|name| matches!(name, b"." | b"..")) {
         true => Ok(format!("/ipfs/{}", files::resolve_dots(client, &path).await?).into()),
         false => Ok(path),

@@ -153,11 +153,12 @@ def test_directories_are_those_of_kubo(store: Store, tmp_path: Path, options: An
 
 def test_paths_are_the_same_with_any_prefix(store: Store, tmp_path: Path) -> None:
     cid = store.add_dir(small_tree(tmp_path / "small"))
-    for root in (cid, f"/{cid}", f"//{cid}", f"/ipfs/{cid}", f"ipfs://{cid}"):
+    for root in (cid, f"/{cid}", f"//{cid}", f"/ipfs/{cid}", f"ipfs://{cid}", f"ipfs:{cid}", f"IPFS:/{cid}"):
         assert store.stat(root).kind == "directory", root
         assert store.stat(f"{root}/z").kind == "file", root
     # Below /ipld, a directory is the value that its block encodes.
-    assert store.stat(f"/ipld/{cid}").cid == cid
+    for root in (f"/ipld/{cid}", f"ipld://{cid}", f"ipld:{cid}"):
+        assert store.stat(root).cid == cid, root
     names = sorted(os.fsencode(entry.name) for entry in store.ls(cid))
     found = store.stat(f"/ipld/{cid}/Links/{names.index(b'z')}/Hash")
     assert (found.kind, found.cid) == ("file", store.stat(f"{cid}/z").cid)

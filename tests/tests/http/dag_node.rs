@@ -24,6 +24,13 @@ async fn get(gateway: &TestGateway, query: &str) -> Bytes {
     gateway.rpc_bytes(&format!("dag/get?arg={query}")).await
 }
 
+/// Returns the links of a block, as `ls` lists them.
+async fn listed(gateway: &TestGateway, cid: &str) -> Vec<String> {
+    let listing = gateway.rpc_json(&format!("ls?arg={cid}")).await;
+    let links = listing["Objects"][0]["Links"].as_array().unwrap();
+    links.iter().map(|link| link["Hash"].as_str().unwrap().to_owned()).collect()
+}
+
 async fn block(gateway: &TestGateway, cid: &str) -> Bytes {
     gateway.rpc_bytes(&format!("block/get?arg={cid}")).await
 }
@@ -199,6 +206,7 @@ async fn dag_put_refuses_unrepresentable_values() {
         (format!("{cid}&output-codec=raw"), "raw can represent only bytes"),
         (format!("{cid}/b"), "\"b\""),
         (raw_cid(b"absent"), "not found"),
+        ("bad&output-codec=nope".into(), "unknown multicodec: \"nope\""),
     ] {
         let message = rpc_failure(gateway.rpc(&format!("dag/get?arg={query}")).send().await.unwrap()).await;
         assert!(message.contains(named), "{query}: {message}");
@@ -223,6 +231,9 @@ async fn git_objects_have_the_digests_of_git_and_their_links_are_followed() {
     assert_eq!(get(&gateway, &format!("{commit}/tree/doc")).await, entry);
     let content = get(&gateway, &format!("{commit}/tree/doc/hash&output-codec=git-raw")).await;
     assert_eq!(content, with_head("blob", b"what is up, doc?"));
+    for (object, links) in [(&blob, vec![]), (&tree, vec![blob.clone()]), (&commit, vec![tree.clone()])] {
+        assert_eq!(listed(&gateway, object).await, links, "{object}, as in Kubo");
+    }
     // The result of dag/get can be stored again.
     let shown = get(&gateway, &commit).await;
     assert_eq!(put(&gateway, "store-codec=git-raw&hash=sha1", &shown).await, commit);
@@ -250,6 +261,11 @@ async fn signed_objects_show_texts_and_link_to_their_payload() {
     assert_eq!(get(&gateway, &format!("{cid}/link/signed")).await, "true");
     assert_eq!(get(&gateway, &format!("{cid}/signatures/0/signature")).await, r#""c2ln""#);
     assert_eq!(put(&gateway, "store-codec=dag-jose", &shown).await, cid);
+    assert_eq!(listed(&gateway, &cid).await, [payload.as_str()]);
+    for codec in ["json", "cbor"] {
+        let plain = put(&gateway, &format!("input-codec=json&store-codec={codec}"), r#"{"a":1}"#).await;
+        assert!(listed(&gateway, &plain).await.is_empty(), "{codec} has no links, as in Kubo");
+    }
     gateway.rpc_bytes("repo/gc").await;
     block(&gateway, &payload).await;
     let message = refused(&gateway, "store-codec=dag-jose", r#"{"payload":"e30"}"#).await;

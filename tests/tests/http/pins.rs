@@ -108,7 +108,14 @@ async fn pin_ls_lists_direct_recursive_and_indirect_pins() {
     assert!(lines.contains(&json!({"Cid": direct, "Name": "one", "Type": "direct"})), "{lines:?}");
     let through = gateway.rpc_json(&format!("pin/ls?arg=/ipfs/{tree}/a")).await;
     assert_eq!(through["Keys"][&a]["Type"], format!("indirect through {tree}"));
-    for (query, path) in [(format!("arg={direct}&type=recursive"), &direct), (format!("arg={a}&type=direct"), &a)] {
+    let through = gateway.rpc_json(&format!("pin/ls?arg={b}&type=indirect")).await;
+    assert_eq!(through["Keys"][&b]["Type"], format!("indirect through {tree}"), "content may have a direct pin too");
+    gateway.rpc_json(&format!("pin/add?arg={a}")).await;
+    for (query, path) in [
+        (format!("arg={direct}&type=recursive"), &direct),
+        (format!("arg={a}&type=direct"), &a),
+        (format!("arg={a}&type=indirect"), &a),
+    ] {
         let message = failure(&gateway, &format!("pin/ls?{query}")).await;
         assert_eq!(message, format!("path '{path}' is not pinned"), "as the argument was given");
     }

@@ -274,6 +274,9 @@ async fn get_with_compress_returns_gzip() {
     assert!(sizes[1] < sizes[0] && sizes[0] < file.len(), "{sizes:?}");
     let empty = gateway.add("", "").await;
     assert!(gunzip(&get(&gateway, &format!("{empty}&compress=true")).await.bytes().await.unwrap()).is_empty());
+    let link = hash_of(gateway.add_form("", Form::new().symlink("link", "target")).await.last().unwrap());
+    let compressed = get(&gateway, &format!("{link}&compress=true")).await.bytes().await.unwrap();
+    assert_eq!(gunzip(&compressed), "target", "as in Kubo");
     let directory = gateway.rpc(&format!("get?arg={root}&compress=true")).send().await.unwrap();
     assert_eq!(rpc_failure(directory).await, "file is not regular");
     for query in ["/file&compress=true&archive=true", "&compress=true&archive=true"].map(|it| format!("{root}{it}")) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use axum::http::{HeaderName, HeaderValue, Uri};
+use ipfrs_core::uri_as_path;
 use ipfrs_interface::{HashFunction, Scope, ServerConfig, codec};
 
 /// Longest duration that an argument may specify.
@@ -121,8 +122,8 @@ pub(super) fn rate(text: &str) -> Result<f64> {
 
 /// Checks a content path below `/ipfs`.
 pub(super) fn ipfs_path(text: &str) -> Result<String> {
-    if text.starts_with("/ipns/") || text.starts_with("ipns://") || text.contains("://") && !text.starts_with("ipfs://")
-    {
+    let path = uri_as_path(text.as_bytes());
+    if path.starts_with(b"/ipns/") || text.contains("://") && !path.starts_with(b"/ipfs/") {
         bail!("expected a content ID or a path below one: pass paths such as /ipns/NAME with --path");
     }
     Ok(text.to_owned())

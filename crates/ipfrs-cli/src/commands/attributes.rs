@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
-use ipfrs_core::{Error, ErrorKind, timestamp};
+use ipfrs_core::{Error, ErrorKind, timestamp, uri_as_path};
 use ipfrs_rpc::client::Request;
 use ipfrs_rpc::types::{FileStat, Link};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
@@ -43,9 +43,9 @@ impl Attributes {
 
     /// Returns those of the content at a path. Content that is not UnixFS has none.
     pub(super) async fn at(api: &Api, path: &OsStr) -> Result<Self> {
-        let bytes = path.as_bytes();
-        let below = ["/ipfs/", "ipfs/", "ipfs://"].iter().find_map(|root| bytes.strip_prefix(root.as_bytes()));
-        let rooted = [b"/ipfs/", below.unwrap_or(bytes)].concat();
+        let path = uri_as_path(path.as_bytes());
+        let below = ["/ipfs/", "ipfs/"].iter().find_map(|root| path.strip_prefix(root.as_bytes()));
+        let rooted = [b"/ipfs/", below.unwrap_or(&path)].concat();
         let response = match api.call(Request::query("files/stat").with_arg(OsStr::from_bytes(&rooted))).await {
             Err(e) if is_not_unixfs(&e) => return Ok(Self::default()),
             response => response?,

@@ -89,6 +89,20 @@ fn add_content_ids_and_output_match_kubo() {
 }
 
 #[test]
+fn uris_name_the_content_of_their_paths() {
+    let place = Place::new();
+    place.write("tree/hello", b"hello\n");
+    let root = place.ok(&["add", "-rQ", "tree"]);
+    for (number, uri) in [format!("ipfs://{root}"), format!("ipfs:{root}"), format!("IPFS:/{root}")].iter().enumerate()
+    {
+        assert_eq!(place.ok(&["cat", &format!("{uri}/hello")]), "hello");
+        let target = format!("saved-{number}");
+        assert_eq!(place.ok(&["get", uri, "-o", &target]), format!("saved {target}"));
+        assert_eq!(content_of(&place.path(&target)), content_of(&place.path("tree")), "{uri}");
+    }
+}
+
+#[test]
 fn only_hash_stores_nothing() {
     let place = Place::new();
     place.write("hello", b"hello\n");

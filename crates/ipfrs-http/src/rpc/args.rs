@@ -8,7 +8,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
-use ipfrs_core::{Base, Cid, Error, Result, cid_text, cid_to_string, parse_cid, to_base};
+use ipfrs_core::{Base, Cid, Error, Result, cid_text, cid_to_string, parse_cid, to_base, uri_as_path};
 use ipfrs_middleware::{RequestDeadline, RequestMemory};
 use ipfrs_node::{ContentPath, LinkName, Node};
 use ipfrs_rpc::duration;
@@ -18,7 +18,7 @@ use percent_encoding::percent_decode_str;
 use super::command_result::has_body;
 use super::definition::Command;
 use super::options::Options;
-use super::{content_uri, multipart, stdin};
+use super::{multipart, stdin};
 use crate::command_log::RunningCommand;
 use crate::error::RpcError;
 use crate::state::AppState;
@@ -314,7 +314,7 @@ pub(super) async fn content_path(node: &Node, argument: &LinkName) -> Result<Con
 
 /// Returns a path or URI as a path without relative parts. A path without a namespace must begin with a content ID.
 pub(super) fn checked_path(argument: &LinkName) -> Result<LinkName> {
-    let argument = LinkName::from(&*content_uri::as_path(argument.as_bytes()));
+    let argument = LinkName::from(&*uri_as_path(argument.as_bytes()));
     let path = cleaned(argument.as_bytes());
     let invalid = |why: &str| Err(Error::invalid(format!("invalid path {argument:?}: {why}")));
     let few = "path does not have enough components";
@@ -381,7 +381,7 @@ impl Render {
     /// Returns this format, but without `cid-base` uses the base of the content ID at the beginning of `path`:
     /// `{cid}/...`, `/ipfs/{cid}/...`, `ipfs://{cid}/...`.
     pub(super) fn or_like(self, path: &str) -> Self {
-        let path = cleaned(&content_uri::as_path(path.as_bytes()));
+        let path = cleaned(&uri_as_path(path.as_bytes()));
         let path = path.to_string_lossy();
         let rest = ["/ipfs/", "/ipld/"].iter().find_map(|prefix| path.strip_prefix(prefix)).unwrap_or(&path);
         // A CIDv0 has no base prefix, so it does not select a base.

@@ -47,8 +47,8 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Comman
 /// `dag/get?arg=path[&output-codec=]`: returns a block, or the value at a path within it, as dag-json or in another
 /// codec.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandResult {
-    let path = args.path(&state.node, "ref").await?;
     let output = args.text("output-codec").map_or(Ok(codec::DAG_JSON), codec::parse)?;
+    let path = args.path(&state.node, "ref").await?;
     let (_, node) = state.node.get_node(path, output).await?;
     let length = node.len() as u64;
     Ok(output::bytes(stream::iter([Ok(node)]), length, args.takes_trailers))

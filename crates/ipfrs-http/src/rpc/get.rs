@@ -27,8 +27,8 @@ use crate::state::AppState;
 const COMPRESSED_BYTES: usize = 256 * 1024;
 
 /// `get?arg=path[&archive=][&compress=][&compression-level=]`: returns a TAR archive of the file, directory or
-/// symlink, named after the last segment of the path. With `compress`, the archive is compressed; without `archive`, it
-/// must be a file, which is compressed directly.
+/// symlink, named after the last segment of the path. With `compress`, the archive is compressed; without `archive`,
+/// the file is compressed directly, or the target of the symlink.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandResult {
     let path = args.path(&state.node, "ipfs-path").await?;
     let is_archive = args.is_set("archive");
@@ -40,10 +40,13 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
     }
     let takes_trailers = args.takes_trailers;
     if let (Some(level), false) = (level, is_archive) {
-        let ObjectKind::File(file) = &object.kind else { return Err(Error::invalid("file is not regular").into()) };
         let place = state.compression.place()?;
-        let content = begun(state.node.read(file, Span::whole(file.size()))).await?;
-        let compressed = gzipped(content.boxed(), level, place, state.compression.turns());
+        let content = match &object.kind {
+            ObjectKind::File(file) => begun(state.node.read(file, Span::whole(file.size()))).await?.boxed(),
+            ObjectKind::Symlink(target) => stream::iter([Ok(target.clone())]).boxed(),
+            ObjectKind::Directory(_) | ObjectKind::Other => return Err(Error::invalid("file is not regular").into()),
+        };
+        let compressed = gzipped(content, level, place, state.compression.turns());
         return Ok(output::stream_of("application/gzip", compressed, None, takes_trailers));
     }
     let place = level.map(|_| state.compression.place()).transpose()?;

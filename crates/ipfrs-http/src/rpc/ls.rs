@@ -29,8 +29,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
     let mut listings = Vec::with_capacity(paths.len());
     for path in paths {
         let object = state.node.resolve(content_path(&state.node, path).await?).await?.whole()?;
-        if matches!(object.kind, ObjectKind::Other) && !matches!(object.cid.codec(), codec::DAG_CBOR | codec::DAG_JSON)
-        {
+        if matches!(object.kind, ObjectKind::Other) && !has_known_links(object.cid.codec()) {
             return Err(object.not_unixfs("use dag/get to see its links").await.into());
         }
         let entries = match resolve {
@@ -77,6 +76,12 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
         objects.push(Listing { hash: path, links });
     }
     Ok(output::object(Listings { objects }))
+}
+
+/// Whether blocks of a codec, which are not UnixFS, can be listed by their links.
+fn has_known_links(codec: u64) -> bool {
+    use codec::{CBOR, DAG_CBOR, DAG_JOSE, DAG_JSON, GIT_RAW, JSON};
+    matches!(codec, DAG_CBOR | DAG_JSON | DAG_JOSE | GIT_RAW | CBOR | JSON)
 }
 
 fn link(render: Render, entry: Listed) -> Result<Link> {

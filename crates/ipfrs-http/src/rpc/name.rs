@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
 use http::header::CONTENT_TYPE;
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::{Error, ErrorKind, Result, uri_as_path};
 use ipfrs_node::{Answers, LinkName, MAX_RECORD_BYTES, Name, NameRoot, Node, PublishOptions, Record};
 use ipfrs_rpc::duration;
 use ipfrs_rpc::types::{InspectedRecord, PublishedName, RecordEntry, RecordValidation, ResolvedPath};
@@ -16,7 +16,7 @@ use ipfrs_rpc::types::{InspectedRecord, PublishedName, RecordEntry, RecordValida
 use super::args::{Args, checked_path, cleaned};
 use super::command_result::CommandResult;
 use super::multipart::one_file;
-use super::{content_uri, output};
+use super::output;
 use crate::state::AppState;
 
 /// `name/publish?arg=path[&key=][&resolve=][&lifetime=][&ttl=][&sequence=][&v1compat=]`: publishes a name. The record
@@ -91,7 +91,7 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Comman
     let own_name = state.node.identity().name().to_string();
     let own_name = LinkName::from(own_name);
     let text = args.at_most_one_path("name")?.unwrap_or(&own_name);
-    let path = cleaned(&content_uri::as_path(text.as_bytes()));
+    let path = cleaned(&uri_as_path(text.as_bytes()));
     let path = path.as_bytes();
     let name = match path.strip_prefix(b"/ipns/") {
         Some(name) => name,

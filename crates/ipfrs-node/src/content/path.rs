@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
-use ipfrs_core::{Cid, Error, Result, parse_cid};
+use ipfrs_core::{Cid, Error, Result, parse_cid, uri_as_path};
 use ipfrs_unixfs::{BlockSource, LinkName, Resolved, resolve, resolve_values};
 
 /// Root and the names below it: `/ipfs/{cid}/{name}/{name}`, or `/ipld/{cid}/{key}/{index}`.
@@ -31,35 +31,35 @@ impl ContentPath {
         Ok(Self { root, segments, is_ipld: false })
     }
 
-    /// Parses `/ipfs/{cid}/a/b`, `ipfs://{cid}/a/b` or `{cid}/a/b`, which are equivalent, or `/ipld/{cid}/a/b`, where
-    /// the names below dag-pb blocks are `Data`, `Links/0/Hash` and the like. Nothing is percent-decoded; empty
-    /// segments are dropped. [`Node::content_path`](crate::Node::content_path) also
-    /// resolves IPNS names and domains.
+    /// Parses `/ipfs/{cid}/a/b`, `{cid}/a/b` or a [URI](uri_as_path) such as `ipfs://{cid}/a/b`, which are equivalent,
+    /// or `/ipld/{cid}/a/b`, where the names below dag-pb blocks are `Data`, `Links/0/Hash` and the like. Nothing is
+    /// percent-decoded; empty segments are dropped. [`Node::content_path`](crate::Node::content_path) also resolves
+    /// IPNS names and domains.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) with the path and the reason, also for `/ipns/` paths.
     pub fn parse(path: impl AsRef<[u8]>) -> Result<Self> {
-        let path = path.as_ref();
+        let path = uri_as_path(path.as_ref());
+        let path: &[u8] = &path;
         // Several slashes are one.
         let path = match path.iter().position(|byte| *byte != b'/') {
             Some(slashes @ 2..) => &path[slashes - 1..],
             _ => path,
         };
         let shown = || LinkName::from(path);
-        if path.starts_with(b"/ipns/") || path.starts_with(b"ipns://") {
+        if path.starts_with(b"/ipns/") {
             return Err(Error::invalid(format!(
                 "{} is a name, whose target may change: use a CID or an /ipfs/ path",
                 shown()
             )));
         }
-        let prefixes = ["/ipfs/", "/ipld/", "ipfs://", "ipld://"];
-        let rest = prefixes.iter().find_map(|prefix| path.strip_prefix(prefix.as_bytes())).unwrap_or(path);
+        let rest = path.strip_prefix(b"/ipfs/").or_else(|| path.strip_prefix(b"/ipld/")).unwrap_or(path);
         let mut segments = segments(rest);
         let root = segments.next().ok_or_else(|| Error::invalid(format!("invalid path {:?}: no CID", shown())))?;
         let root = parse_cid(&LinkName::from(root).to_string_lossy())
             .map_err(|e| Error::invalid(format!("invalid path {:?}: {e}", shown())))?;
         let parsed = Self::new(root, segments.map(LinkName::from).collect())?;
-        let is_ipld = path.starts_with(b"/ipld/") || path.starts_with(b"ipld://");
+        let is_ipld = path.starts_with(b"/ipld/");
         Ok(Self { is_ipld: is_ipld && !parsed.segments.is_empty(), ..parsed })
     }
 

@@ -1,8 +1,9 @@
 //! Publishing: signing a record that contains the target of a name.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::{Error, ErrorKind, Result, uri_as_path};
 use ipfrs_ipns::{Name, PrivateKey, Record};
 use tokio::task::spawn_blocking;
 
@@ -105,13 +106,8 @@ impl Node {
 /// Returns a content path as a record has it. As in Kubo, the content ID or name stays as it is given, and so does a
 /// slash at the end.
 fn written(path: &[u8]) -> LinkName {
-    let schemes = [("ipfs://", "/ipfs/"), ("ipns://", "/ipns/")];
-    let uri = schemes.iter().find_map(|(scheme, root)| Some((root, path.strip_prefix(scheme.as_bytes())?)));
-    let path = match uri {
-        Some((root, rest)) => [root.as_bytes(), rest].concat(),
-        None if path.starts_with(b"/") => path.to_vec(),
-        None => [b"/ipfs/", path].concat(),
-    };
+    let path = uri_as_path(path);
+    let path = if path.starts_with(b"/") { path } else { Cow::Owned([b"/ipfs/", &*path].concat()) };
     let mut parts = Vec::new();
     for part in path.split(|byte| *byte == b'/') {
         match part {

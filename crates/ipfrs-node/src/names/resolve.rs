@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
-use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_core::{Error, ErrorKind, Result, uri_as_path};
 use tracing::Instrument;
 
 use super::dnslink::{Answers, Link};
@@ -46,7 +46,7 @@ impl Node {
     }
 
     /// Parses `text` as a content path: `/ipfs/{cid}/...`, `/ipld/{cid}/...`, `{cid}/...`, or `/ipns/{name}/...`,
-    /// whose name is resolved. The URI forms `ipfs://` and `ipns://` are accepted as well.
+    /// whose name is resolved. [URIs](uri_as_path) are accepted as well.
     ///
     /// # Errors
     /// As [`ContentPath::parse`], [`NameRoot::parse`] and [`Self::resolve_name`].
@@ -59,10 +59,9 @@ impl Node {
     /// # Errors
     /// As [`Self::content_path`].
     pub async fn content_path_as(&self, path: impl AsRef<[u8]>, answers: Answers) -> Result<ContentPath> {
-        let path = path.as_ref();
-        let Some(rest) = path.strip_prefix(b"/ipns/").or_else(|| path.strip_prefix(b"ipns://")) else {
-            return ContentPath::parse(path);
-        };
+        let path = uri_as_path(path.as_ref());
+        let path: &[u8] = &path;
+        let Some(rest) = path.strip_prefix(b"/ipns/") else { return ContentPath::parse(path) };
         let shown = || LinkName::from(path);
         let mut segments = segments(rest);
         let name = segments.next().ok_or_else(|| Error::invalid(format!("invalid path {:?}: no name", shown())))?;

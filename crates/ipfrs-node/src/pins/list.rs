@@ -122,13 +122,16 @@ impl Node {
         Ok(cids.into_iter().zip(found).collect())
     }
 
-    /// Returns how each of `cids` is pinned; `None` for a CID that is not pinned.
+    /// Returns how each of `cids` is pinned; `None` for a CID that is not pinned. As in Kubo, content with a recursive
+    /// pin of its own is not pinned indirectly too, but content with a direct pin may be.
     async fn how_pinned(&self, cids: &[Cid], filter: PinFilter) -> Result<Vec<Option<Pinned>>> {
-        let mut found = self.pinned_itself(cids, filter).await?;
+        let is_indirect = filter == PinFilter::Indirect;
+        let mut found = self.pinned_itself(cids, if is_indirect { PinFilter::Recursive } else { filter }).await?;
         if filter.takes_indirect() {
             self.find_pins(cids, Same::Content, &mut found).await?;
         }
-        Ok(found)
+        let is_selected = |pinned: &Pinned| !is_indirect || matches!(pinned, Pinned::Through(_));
+        Ok(found.into_iter().map(|pinned| pinned.filter(is_selected)).collect())
     }
 
     /// Returns the pin that keeps the block of each of `cids`, under any codec, because deleting a block removes it

@@ -17,8 +17,8 @@ b'world'
 :mod:`ipfrs.bench`     ``python -m ipfrs.bench concurrency``: how fast it is here
 =====================  ==============================================================
 
-The first four have the same methods. A *path* is ``CID``, ``CID/name``, ``/ipfs/CID/name``, ``/ipns/name`` or
-``ipfs://CID/name``; content IDs are plain ``str``.
+The first four have the same methods. A *path* is ``CID``, ``CID/name``, ``/ipfs/CID/name``, ``/ipns/name``,
+``ipfs://CID/name`` or ``ipfs:CID/name``; content IDs are plain ``str``.
 """
 
 from __future__ import annotations

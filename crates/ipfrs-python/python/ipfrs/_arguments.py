@@ -93,18 +93,15 @@ def texts(values: object) -> list[str]:
 
 
 def block_cid(value: object) -> str:
-    """Returns the content ID in ``CID``, ``/ipfs/CID`` or ``ipfs://CID``. A block has no path.
+    """Returns the content ID in ``CID``, ``/ipfs/CID``, ``ipfs://CID`` or ``ipfs:CID``. A block has no path.
 
     Raises:
         TypeError: ``value`` is not a str.
         InvalidInputError: ``value`` is empty, or has a path after the content ID.
     """
     cid = text(value, "a content ID", _REMEDY)
-    if "/" not in cid:
-        return cid
-    for prefix in ("/ipfs/", "ipfs://"):
-        if cid.startswith(prefix):
-            cid = cid[len(prefix) :]
+    scheme, colon, rest = cid.partition(":")
+    cid = rest.lstrip("/") if colon and scheme.lower() == "ipfs" else cid.removeprefix("/ipfs/")
     if "/" in cid.rstrip("/"):
         raise InvalidInputError(f"{value!r} is a path, but the content ID of a block is required: pass resolve(path)")
     return cid.rstrip("/")

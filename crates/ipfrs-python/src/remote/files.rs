@@ -97,8 +97,7 @@ pub(super) async fn stat(client: &Client, path: &LinkName) -> Result<Stat> {
 /// Returns `path` with the prefix `/ipfs/` if it begins with a CID, because the command does not accept such paths.
 fn rooted(path: &LinkName) -> LinkName {
     let bytes = path.as_bytes();
-    let is_rooted = [&b"/ipfs/"[..], b"/ipns/", b"ipfs://", b"ipns://"].iter().any(|prefix| bytes.starts_with(prefix));
-    if is_rooted {
+    if bytes.starts_with(b"/ipfs/") || bytes.starts_with(b"/ipns/") {
         return path.clone();
     }
     let slashes = bytes.iter().take_while(|byte| **byte == b'/').count();

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use http::Method;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, TE};
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, Result, uri_as_path};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use reqwest::Body;
 
@@ -153,17 +153,19 @@ impl Request {
     }
 }
 
-/// Escapes a content path for use in a URL, as `CID/a/b` or `ipns/NAME/a/b`. `path` is one of these forms, or begins
-/// with `/ipfs/`, `/ipns/`, `ipfs://` or `ipns://`; `/ipld/` only before a content ID alone.
+/// Escapes a content path for use in a URL, as `CID/a/b` or `ipns/NAME/a/b`. `path` is one of these forms, begins with
+/// `/ipfs/` or `/ipns/`, or is a [URI](uri_as_path); `/ipld/` only before a content ID alone.
 ///
 /// # Errors
 /// Returns [`ErrorKind::NotFound`](ipfrs_core::ErrorKind::NotFound) for a segment `.` or `..`, because URLs would
 /// resolve it to another path.
 pub fn escape_path(path: &[u8]) -> Result<String> {
+    let path = uri_as_path(path);
+    let path: &[u8] = &path;
     let below = |prefixes: &[&str]| prefixes.iter().find_map(|prefix| path.strip_prefix(prefix.as_bytes()));
-    let (root, rest) = match below(&["/ipns/", "ipns://"]) {
+    let (root, rest) = match below(&["/ipns/"]) {
         Some(rest) => ("ipns/", rest),
-        None => ("", below(&["/ipfs/", "/ipld/", "ipfs://"]).unwrap_or(path)),
+        None => ("", below(&["/ipfs/", "/ipld/"]).unwrap_or(path)),
     };
     if path.starts_with(b"/ipld/")
         && rest.trim_ascii().split(|byte| *byte == b'/').filter(|name| !name.is_empty()).count() > 1

@@ -331,6 +331,9 @@ async fn get_file_info_describes_files_and_directories() {
     let kinds = (directory.r#type(), directory.size, directory.links, directory.cid == root);
     assert_eq!(kinds, (FileType::Directory, 0, 2, true));
     let leaf = info(format!("{root}/a.txt")).await.unwrap();
+    for uri in [format!("ipfs://{root}/a.txt"), format!("ipfs:{root}/a.txt"), format!("IPFS:/{root}/a.txt")] {
+        assert_eq!(info(uri).await.unwrap(), leaf);
+    }
     assert_eq!((leaf.r#type(), leaf.size, leaf.dag_size, leaf.links), (FileType::File, 5, 5, 0));
     let link = info(format!("{root}/link")).await.unwrap();
     assert_eq!((link.r#type(), link.size, link.mtime), (FileType::Symlink, 0, None));
