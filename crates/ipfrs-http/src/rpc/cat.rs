@@ -6,9 +6,10 @@ use futures::{StreamExt, stream};
 use ipfrs_core::Error;
 use ipfrs_node::{FileContent, ObjectKind, Span};
 
-use super::args::{Args, content_path};
+use super::args::Args;
 use super::command_result::CommandResult;
 use super::output;
+use super::paths::content_path;
 use crate::body::begun;
 use crate::content_limits::{self, Remedy};
 use crate::state::AppState;

@@ -15,7 +15,8 @@ pub(super) use stat::stat;
 pub(super) use write::write;
 
 use super::args::Args;
-use super::{content_uri, hash_option};
+use super::hash_option;
+use super::paths::as_path;
 use crate::error::RpcError;
 
 /// Returns a path of mutable files.
@@ -29,7 +30,7 @@ const CONTENT: [&[u8]; 3] = [b"/ipfs/", b"/ipns/", b"/ipld/"];
 /// Returns an argument that is a path or URI of content, as a path. Its parts `.` and `..` stay names, unlike in Kubo:
 /// the Python clients resolve paths with `files/stat`.
 fn content(argument: &LinkName) -> Option<LinkName> {
-    let path = content_uri::as_path(argument.as_bytes());
+    let path = as_path(argument.as_bytes());
     CONTENT.iter().any(|prefix| path.starts_with(prefix)).then(|| LinkName::from(&*path))
 }
 

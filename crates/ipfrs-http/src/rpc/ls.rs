@@ -6,8 +6,9 @@ use ipfrs_core::{Error, Result, codec, timestamp};
 use ipfrs_node::{Listed, ListedKind, ObjectKind};
 use ipfrs_rpc::types::{Link, Listing, Listings};
 
-use super::args::{Args, Render, content_path};
+use super::args::{Args, Render};
 use super::command_result::CommandResult;
+use super::paths::content_path;
 use super::{attributes, output};
 use crate::state::AppState;
 

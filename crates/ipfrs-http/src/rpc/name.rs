@@ -13,10 +13,11 @@ use ipfrs_node::{Answers, LinkName, MAX_RECORD_BYTES, Name, NameRoot, Node, Publ
 use ipfrs_rpc::duration;
 use ipfrs_rpc::types::{InspectedRecord, PublishedName, RecordEntry, RecordValidation, ResolvedPath};
 
-use super::args::{Args, checked_path, cleaned};
+use super::args::Args;
 use super::command_result::CommandResult;
 use super::multipart::one_file;
-use super::{content_uri, output};
+use super::output;
+use super::paths::{as_path, checked_path, cleaned};
 use crate::state::AppState;
 
 /// `name/publish?arg=path[&key=][&resolve=][&lifetime=][&ttl=][&sequence=][&v1compat=]`: publishes a name. The record
@@ -91,7 +92,7 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Comman
     let own_name = state.node.identity().name().to_string();
     let own_name = LinkName::from(own_name);
     let text = args.at_most_one_path("name")?.unwrap_or(&own_name);
-    let path = cleaned(&content_uri::as_path(text.as_bytes()));
+    let path = cleaned(&as_path(text.as_bytes()));
     let path = path.as_bytes();
     let name = match path.strip_prefix(b"/ipns/") {
         Some(name) => name,

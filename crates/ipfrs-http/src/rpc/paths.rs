@@ -1,11 +1,11 @@
-//! URIs of content (`ipfs://{cid}/a`, `ipfs:{cid}/a`), which Kubo's commands take in place of paths.
+//! Paths of content, and URIs (`ipfs://{cid}/a`, `ipfs:{cid}/a`), which Kubo's commands take in place of paths.
 
 use std::borrow::Cow;
 
 use ipfrs_core::{Cid, Error, Result, parse_cid};
-use ipfrs_node::ContentPath;
+use ipfrs_node::{ContentPath, LinkName, Node};
 
-use super::args::checked_path;
+use crate::error::RpcError;
 
 /// Schemes, which are the namespaces of paths.
 const SCHEMES: [&str; 3] = ["ipfs", "ipns", "ipld"];
@@ -23,6 +23,50 @@ pub(super) fn as_path(argument: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Owned(path);
     }
     Cow::Borrowed(argument)
+}
+
+/// Parses a path or URI as Kubo does, resolving a name: relative parts are removed first.
+pub(super) async fn content_path(node: &Node, argument: &LinkName) -> Result<ContentPath, RpcError> {
+    Ok(node.content_path(checked_path(argument)?).await?)
+}
+
+/// Returns a path or URI as a path without relative parts. A path without a namespace must begin with a content ID.
+pub(super) fn checked_path(argument: &LinkName) -> Result<LinkName> {
+    let argument = LinkName::from(&*as_path(argument.as_bytes()));
+    let path = cleaned(argument.as_bytes());
+    let invalid = |why: &str| Err(Error::invalid(format!("invalid path {argument:?}: {why}")));
+    let few = "path does not have enough components";
+    let mut parts = path.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+    match (path.as_bytes().first(), parts.next()) {
+        (None, _) | (_, None) => return invalid(few),
+        (Some(b'/'), Some(b"ipfs" | b"ipns" | b"ipld")) if parts.next().is_none() => return invalid(few),
+        (Some(b'/'), Some(b"ipfs" | b"ipns" | b"ipld")) => {}
+        (Some(b'/'), Some(other)) => {
+            let other = LinkName::from(other);
+            return invalid(&format!("unknown namespace: {other:?}"));
+        }
+        (_, Some(root)) if LinkName::from(root).to_str().is_none_or(|root| parse_cid(root).is_err()) => {
+            return invalid(few);
+        }
+        _ => {}
+    }
+    Ok(path)
+}
+
+/// Returns a path without empty parts, `.` and `..`, and without the name before each `..`, like Go's `path.Clean`. As
+/// in Kubo, a slash at the end stays.
+pub(super) fn cleaned(path: &[u8]) -> LinkName {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    let start: &[u8] = if path.starts_with(b"/") { b"/" } else { b"" };
+    let end: &[u8] = if path.ends_with(b"/") && !parts.is_empty() { b"/" } else { b"" };
+    [start, parts.join(&b'/').as_slice(), end].concat().into()
 }
 
 /// Parses a content ID, or the path or URI of one.
