@@ -25,6 +25,7 @@ use crate::error::RpcError;
 use crate::state::AppState;
 
 /// Arguments and options of a command from the query and the body, and response options from the request headers.
+#[cfg_attr(test, derive(Default))]
 #[derive(Debug, Clone)]
 pub(super) struct Args {
     arguments: Vec<String>,
@@ -305,6 +306,7 @@ fn unescaped(value: &str) -> LinkName {
 }
 
 /// Format of content IDs, with the base that `cid-base` selects.
+#[cfg_attr(test, derive(Default))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Render {
     base: Option<Base>,

@@ -176,6 +176,7 @@ enum Value {
 }
 
 /// Options of a request, by their first names.
+#[cfg_attr(test, derive(Default))]
 #[derive(Debug, Clone)]
 pub(super) struct Options {
     given: Vec<Given>,
