@@ -5,11 +5,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use ipfrs_core::codec;
 use reqwest::{Body, Method};
 use serde_json::json;
 use tokio::time::timeout;
 
 use crate::content;
+use crate::crafted::Dag;
 use crate::harness::{TestGateway, client};
 use crate::wire::Wire;
 
@@ -149,4 +151,24 @@ async fn unread_batches_hold_the_memory_for_their_items() {
         wire.rest().await;
         timeout(WATCHDOG, gateway.until_metric(MEMORY, |bytes| bytes == 0)).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_listing_holds_the_memory_for_its_entries() {
+    let gateway = TestGateway::start().await;
+    let mut dag = Dag::default();
+    let leaf = dag.put(codec::RAW, b"leaf".to_vec());
+    // 4,096 entries with names of 200 bytes.
+    let mut shard = dag.full_shard(&"n".repeat(199), leaf);
+    for _ in 0..3 {
+        shard = dag.full_shard("", shard);
+    }
+    dag.import(&gateway).await;
+    let mut wire = Wire::connect_with_small_window(&gateway).await;
+    let target = format!("/api/v0/ls?arg={shard}&resolve-type=false&size=false");
+    wire.send(format!("POST {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await;
+    wire.take(1_000).await;
+    assert!(gateway.metric(MEMORY).await >= 4_096 * 200);
+    wire.rest().await;
+    timeout(WATCHDOG, gateway.until_metric(MEMORY, |bytes| bytes == 0)).await.unwrap();
 }

@@ -18,6 +18,12 @@ const MAX_LINKS: usize = 65_536;
 /// Maximum size of their names and of the targets of symlinks, in bytes.
 const MAX_TEXT_BYTES: usize = 16 * 1024 * 1024;
 
+/// Memory that an entry takes besides its texts, in bytes: as it was read, as a link and as JSON.
+const ENTRY_BYTES: usize = 768;
+
+/// Number of times that the texts of an entry are in memory.
+const TEXT_COPIES: usize = 4;
+
 /// How Go writes a time that is not set.
 const NO_TIME: &str = "0001-01-01T00:00:00Z";
 
@@ -56,6 +62,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
     }
     let mut objects = Vec::with_capacity(listings.len());
     let (mut links_left, mut text_left) = (MAX_LINKS, MAX_TEXT_BYTES);
+    let (mut memory, mut taken) = (state.memory.reservation(), 0);
     for (path, mut listing) in listings {
         let mut entries = Vec::new();
         while let Some(entry) = listing.try_next().await? {
@@ -70,6 +77,8 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
                 );
             };
             (links_left, text_left) = (links, bytes);
+            taken += ENTRY_BYTES + TEXT_COPIES * text;
+            memory.grow_to(taken)?;
             entries.push(entry);
         }
         // Shards are ordered by hash. The stable sort keeps the order of entries without names.
@@ -77,7 +86,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
         let links = entries.into_iter().map(|entry| link(render, entry)).collect::<Result<_>>()?;
         objects.push(Listing { hash: path, links });
     }
-    Ok(output::object(Listings { objects }))
+    Ok(output::large_object(Listings { objects }, memory)?)
 }
 
 fn link(render: Render, entry: Listed) -> Result<Link> {
