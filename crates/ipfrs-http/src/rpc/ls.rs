@@ -18,6 +18,9 @@ const MAX_LINKS: usize = 65_536;
 /// Maximum size of their names and of the targets of symlinks, in bytes.
 const MAX_TEXT_BYTES: usize = 16 * 1024 * 1024;
 
+/// Memory that the target of a path takes until it is listed, besides a decoded directory, in bytes.
+const TARGET_BYTES: usize = 1_024;
+
 /// Memory that an entry takes besides its texts, in bytes: as it was read, as a link and as JSON.
 const ENTRY_BYTES: usize = 768;
 
@@ -34,7 +37,10 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
     let streamed = args.is_set("stream");
     let paths = args.required_paths("ipfs-path")?;
     let mut listings = Vec::with_capacity(paths.len());
+    let (mut memory, mut taken) = (state.memory.reservation(), 0);
     for path in paths {
+        taken += TARGET_BYTES;
+        memory.grow_to(taken)?;
         let object = state.node.resolve(content_path(&state.node, path).await?).await?.whole()?;
         if matches!(object.kind, ObjectKind::Other) && !matches!(object.cid.codec(), codec::DAG_CBOR | codec::DAG_JSON)
         {
@@ -49,6 +55,8 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
     let (takes_trailers, render) = (args.takes_trailers, args.render);
     if streamed {
         let lines = stream::iter(listings).flat_map(move |(path, entries)| {
+            // Held until all paths are listed.
+            let _ = &memory;
             entries.map(move |entry| {
                 let links = vec![link(render, entry?)?];
                 output::line(&Listings { objects: vec![Listing { hash: path.clone(), links }] })
@@ -62,7 +70,6 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
     }
     let mut objects = Vec::with_capacity(listings.len());
     let (mut links_left, mut text_left) = (MAX_LINKS, MAX_TEXT_BYTES);
-    let (mut memory, mut taken) = (state.memory.reservation(), 0);
     for (path, mut listing) in listings {
         let mut entries = Vec::new();
         while let Some(entry) = listing.try_next().await? {
