@@ -154,21 +154,28 @@ async fn unread_batches_hold_the_memory_for_their_items() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unread_listing_holds_the_memory_for_its_entries() {
+async fn unread_commands_hold_the_memory_for_their_paths_and_entries() {
     let gateway = TestGateway::start().await;
     let mut dag = Dag::default();
-    let leaf = dag.put(codec::RAW, b"leaf".to_vec());
+    let leaf = dag.put(codec::RAW, vec![7; 1_000]);
     // 4,096 entries with names of 200 bytes.
     let mut shard = dag.full_shard(&"n".repeat(199), leaf);
     for _ in 0..3 {
         shard = dag.full_shard("", shard);
     }
+    let file = dag.file(b"", &vec![(leaf, 1_000); 20_000]);
     dag.import(&gateway).await;
-    let mut wire = Wire::connect_with_small_window(&gateway).await;
-    let target = format!("/api/v0/ls?arg={shard}&resolve-type=false&size=false");
-    wire.send(format!("POST {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await;
-    wire.take(1_000).await;
-    assert!(gateway.metric(MEMORY).await >= 4_096 * 200);
-    wire.rest().await;
-    timeout(WATCHDOG, gateway.until_metric(MEMORY, |bytes| bytes == 0)).await.unwrap();
+    for (command, least) in [
+        (format!("ls?arg={shard}&resolve-type=false&size=false"), 4_096 * 200),
+        // The links of each root are in memory.
+        (format!("cat?arg={file}&arg={file}&arg={file}"), 3 * 20_000 * 40),
+        (format!("ls?arg={file}&arg={file}&arg={file}&stream=true"), 3 * 20_000 * 40),
+    ] {
+        let mut wire = Wire::connect_with_small_window(&gateway).await;
+        wire.send(format!("POST /api/v0/{command} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await;
+        wire.take(1_000).await;
+        assert!(gateway.metric(MEMORY).await >= least, "{command}");
+        drop(wire);
+        timeout(WATCHDOG, gateway.until_metric(MEMORY, |bytes| bytes == 0)).await.unwrap();
+    }
 }

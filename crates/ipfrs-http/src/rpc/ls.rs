@@ -18,9 +18,6 @@ const MAX_LINKS: usize = 65_536;
 /// Maximum size of their names and of the targets of symlinks, in bytes.
 const MAX_TEXT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Memory that the target of a path takes until it is listed, besides a decoded directory, in bytes.
-const TARGET_BYTES: usize = 1_024;
-
 /// Memory that an entry takes besides its texts, in bytes: as it was read, as a link and as JSON.
 const ENTRY_BYTES: usize = 768;
 
@@ -39,9 +36,9 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
     let mut listings = Vec::with_capacity(paths.len());
     let (mut memory, mut taken) = (state.memory.reservation(), 0);
     for path in paths {
-        taken += TARGET_BYTES;
-        memory.grow_to(taken)?;
         let object = state.node.resolve(content_path(&state.node, path).await?).await?.whole()?;
+        taken += object.resolved.memory_bytes() as usize;
+        memory.grow_to(taken)?;
         if matches!(object.kind, ObjectKind::Other) && !matches!(object.cid.codec(), codec::DAG_CBOR | codec::DAG_JSON)
         {
             return Err(object.not_unixfs("use dag/get to see its links").await.into());
