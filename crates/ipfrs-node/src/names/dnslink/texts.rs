@@ -16,15 +16,15 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// Extracts the texts from `answers`, which contain the records of the name and of the aliases that lead to them.
-    pub(super) fn of(answers: &[Record]) -> Self {
+    /// Extracts the texts from the records of a name and of the aliases that lead to them.
+    pub(super) fn of(records: &[Record]) -> Self {
         let mut texts = Vec::new();
-        for record in answers {
+        for record in records {
             if let RData::TXT(txt) = &record.data {
                 texts.push(txt.txt_data.concat());
             }
         }
-        let ttl = answers.iter().map(|record| record.ttl).min().unwrap_or_default();
+        let ttl = records.iter().map(|record| record.ttl).min().unwrap_or_default();
         Self { texts, ttl: Duration::from_secs(ttl.into()) }
     }
 
