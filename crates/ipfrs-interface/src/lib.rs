@@ -38,6 +38,8 @@ pub use ipfrs_http::ApiConfig;
 pub use ipfrs_middleware::auth::{AuthConfig, Scope, read_local_token};
 /// Beginning of a pack, for a restored repo.
 pub use ipfrs_node::PACK_HEADER;
+/// For backups.
+pub use ipfrs_node::sync_directory;
 pub use ipfrs_node::{Chunker, ImportConfig, KeyFormat, KeyType, Profile, Slice, TensorFormat};
 /// Inspection of a denylist without a gateway.
 pub use ipfrs_node::{DenylistReport, check_denylists, inspect_denylist};

@@ -27,7 +27,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{Node, to_the_end};
 use prometheus::Registry;
 
-pub use audit::{AuditLine, audit, shortened_argument};
+pub use audit::{AuditLine, audit, shortened_argument, stored_blocks};
 pub use caller::Caller;
 pub use config::AuthConfig;
 pub use credentials::Basic;

@@ -73,7 +73,7 @@ pub use ipfrs_store::{
 pub use ipfrs_store::{
     DamagedPack, Disk, Durability, Engine, EpochCache, FileState, Footprint, LinkedPack, Mappings, PACK_HEADER, Pin,
     PinMode, Provenance, PutMode, Reference, ReferenceOrder, Reserve, Stats, StoreConfig, StoreEpoch, Stored,
-    is_panic_an_error, lock_holder,
+    is_panic_an_error, lock_holder, sync_directory,
 };
 /// Tests of a custom storage engine.
 #[cfg(feature = "testing")]

@@ -18,7 +18,7 @@ mod pins;
 mod redb_file;
 mod redb_overlay;
 mod store;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 pub use batch::{BlockBatch, Section, StoredSection};
@@ -28,7 +28,9 @@ pub use epoch_cache::{DropStale, EpochCache};
 pub use filestore::{FileState, Filestore, Reference, ReferenceOrder};
 pub use mapping::{MappedSlice, Mappings, Sending};
 pub use memory::MemoryStore;
-pub use pack::{LinkedPack, MIN_ALIGNED_BYTES, PACK_HEADER, PackOptions, PackStore, RepoLock, lock_holder};
+pub use pack::{
+    LinkedPack, MIN_ALIGNED_BYTES, PACK_HEADER, PackOptions, PackStore, RepoLock, lock_holder, sync_directory,
+};
 pub use pins::{MAX_PIN_NAME_BYTES, Pin, PinMode, Pins, RootNote};
 pub use redb_file::is_panic_an_error;
 pub use store::{

@@ -24,6 +24,7 @@ use rustix::fs::{Advice, fadvise};
 use self::noting_syncs::NotingSyncs;
 use self::panics::caught;
 pub use self::panics::is_panic_an_error;
+use crate::pack::sync_directory;
 use crate::redb_overlay::Overlay;
 
 /// Path of a database in memory, in messages.
@@ -116,7 +117,7 @@ impl RedbFile {
                 }
                 // The process that created it may have ended before that was durable.
                 let unsynced = |e| Error::io(format_args!("cannot sync the directory of {}", path.display()), e);
-                sync_directory(path).map_err(unsynced)?;
+                sync_name(path).map_err(unsynced)?;
                 // A process that was killed may have left it.
                 let _ = fs::remove_file(file.draft_path());
                 State::Writable(file.writable()?)
@@ -275,7 +276,7 @@ impl RedbFile {
             return Err(error);
         }
         fs::rename(&draft, &self.path)?;
-        sync_directory(&self.path)?;
+        sync_name(&self.path)?;
         self.has_failed_sync.store(false, Ordering::Release);
         Ok(())
     }
@@ -458,8 +459,8 @@ fn is_damage(error: &io::Error) -> bool {
 }
 
 /// Makes the name of the file at `path` durable.
-fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path.parent().unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all())
+fn sync_name(path: &Path) -> io::Result<()> {
+    sync_directory(path.parent().unwrap_or(Path::new(".")))
 }
 
 fn load(backend: impl StorageBackend) -> Result<Database, redb::Error> {

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_store::sync_directory;
 use parking_lot::{Mutex, RwLock};
 
 use super::record::{Heads, MAX_RECORD_BYTES, Position, Record};
-use super::segment::{Data, FORMAT, HEADER_BYTES, MAGIC, Segment, Target, UNFINISHED, cannot, header, sync_directory};
+use super::segment::{Data, FORMAT, HEADER_BYTES, MAGIC, Segment, Target, UNFINISHED, cannot, header};
 
 /// Length at which a segment is full, in bytes.
 const SEGMENT_BYTES: u32 = 4 * 1024 * 1024;
