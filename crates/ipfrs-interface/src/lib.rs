@@ -20,6 +20,7 @@ mod request_log;
 mod runtime;
 mod server;
 mod signals;
+mod this_machine;
 mod tls;
 mod trace_export;
 mod traces;

@@ -45,7 +45,7 @@ use self::certificates::{Certificate, Certificates};
 pub use self::config::TlsConfig;
 use self::connection::TlsConnection;
 use self::metrics::TlsMetrics;
-use crate::conn::is_this_machine;
+use crate::this_machine::is_this_machine;
 
 /// First byte of a TLS connection: a record with a handshake message (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;

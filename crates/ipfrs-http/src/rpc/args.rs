@@ -8,7 +8,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
-use ipfrs_core::{Base, Cid, Error, Result, cid_text, cid_to_string, parse_cid, to_base, uri_as_path};
+use ipfrs_core::{Base, Cid, Error, Result, cid_text, cid_to_string, to_base, uri_as_path};
 use ipfrs_middleware::{RequestDeadline, RequestMemory};
 use ipfrs_node::{ContentPath, LinkName, Node};
 use ipfrs_rpc::duration;
@@ -18,12 +18,14 @@ use percent_encoding::percent_decode_str;
 use super::command_result::has_body;
 use super::definition::Command;
 use super::options::Options;
+use super::paths::{cleaned, content_path};
 use super::{multipart, stdin};
 use crate::command_log::RunningCommand;
 use crate::error::RpcError;
 use crate::state::AppState;
 
 /// Arguments and options of a command from the query and the body, and response options from the request headers.
+#[cfg_attr(test, derive(Default))]
 #[derive(Debug, Clone)]
 pub(super) struct Args {
     arguments: Vec<String>,
@@ -307,50 +309,6 @@ fn only<'a, T>(arguments: &'a [T], name: &str) -> Result<&'a T, RpcError> {
     }
 }
 
-/// Parses a path or URI as Kubo does, resolving a name: relative parts are removed first.
-pub(super) async fn content_path(node: &Node, argument: &LinkName) -> Result<ContentPath, RpcError> {
-    Ok(node.content_path(checked_path(argument)?).await?)
-}
-
-/// Returns a path or URI as a path without relative parts. A path without a namespace must begin with a content ID.
-pub(super) fn checked_path(argument: &LinkName) -> Result<LinkName> {
-    let argument = LinkName::from(&*uri_as_path(argument.as_bytes()));
-    let path = cleaned(argument.as_bytes());
-    let invalid = |why: &str| Err(Error::invalid(format!("invalid path {argument:?}: {why}")));
-    let few = "path does not have enough components";
-    let mut parts = path.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
-    match (path.as_bytes().first(), parts.next()) {
-        (None, _) | (_, None) => return invalid(few),
-        (Some(b'/'), Some(b"ipfs" | b"ipns" | b"ipld")) if parts.next().is_none() => return invalid(few),
-        (Some(b'/'), Some(b"ipfs" | b"ipns" | b"ipld")) => {}
-        (Some(b'/'), Some(other)) => {
-            let other = LinkName::from(other);
-            return invalid(&format!("unknown namespace: {other:?}"));
-        }
-        (_, Some(root)) if LinkName::from(root).to_str().is_none_or(|root| parse_cid(root).is_err()) => {
-            return invalid(few);
-        }
-        _ => {}
-    }
-    Ok(path)
-}
-
-/// Returns a path without empty parts, `.` and `..`, and without the name before each `..`, like Go's `path.Clean`. As
-/// in Kubo, a slash at the end stays.
-pub(super) fn cleaned(path: &[u8]) -> LinkName {
-    let mut parts: Vec<&[u8]> = Vec::new();
-    for part in path.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    let start: &[u8] = if path.starts_with(b"/") { b"/" } else { b"" };
-    let end: &[u8] = if path.ends_with(b"/") && !parts.is_empty() { b"/" } else { b"" };
-    [start, parts.join(&b'/').as_slice(), end].concat().into()
-}
-
 /// Returns the base with a name, or with a prefix as its name.
 fn named_base(name: &str) -> Result<Base> {
     let mut chars = name.chars();
@@ -365,6 +323,7 @@ fn unescaped(value: &str) -> LinkName {
 }
 
 /// Format of content IDs, with the base that `cid-base` selects.
+#[cfg_attr(test, derive(Default))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Render {
     base: Option<Base>,

@@ -176,6 +176,7 @@ enum Value {
 }
 
 /// Options of a request, by their first names.
+#[cfg_attr(test, derive(Default))]
 #[derive(Debug, Clone)]
 pub(super) struct Options {
     given: Vec<Given>,
@@ -291,7 +292,7 @@ pub(super) fn go_number(text: &str) -> Option<u64> {
 }
 
 /// Parses a Boolean as go-ipfs-cmds does, ignoring case. An option without a value is true.
-fn go_bool(text: &str) -> Option<bool> {
+pub(super) fn go_bool(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "" | "1" | "t" | "true" => Some(true),
         "0" | "f" | "false" => Some(false),

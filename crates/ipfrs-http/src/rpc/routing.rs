@@ -12,7 +12,7 @@ use ipfrs_rpc::types::{PeerAddresses, RoutingEvent};
 use super::args::Args;
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
-use super::root_argument::parse_root;
+use super::paths::parse_root;
 use super::unavailable::needs_peers;
 use super::{output, swarm};
 use crate::body::{self, Whole};
