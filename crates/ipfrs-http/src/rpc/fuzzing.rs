@@ -14,9 +14,10 @@ use prometheus::Registry;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-use super::args::{checked_path, cleaned, in_address};
+use super::args::in_address;
 use super::multipart::{PartKind, Parts, boundary};
 use super::options::Options;
+use super::paths::{checked_path, cleaned};
 use super::{Kind, attributes, commands};
 
 /// Parses the arguments and options of one of the commands. Both parsers of the query find the same arguments.
