@@ -79,7 +79,7 @@ impl History {
     }
 
     /// Returns the next operation. [`Self::apply`] must follow if it succeeds.
-    pub(crate) fn next(&mut self) -> Operation {
+    pub(crate) fn next_operation(&mut self) -> Operation {
         loop {
             let Some(mut operation) = self.attempt() else { continue };
             // `files/rm` refuses the option.

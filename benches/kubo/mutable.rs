@@ -54,9 +54,10 @@ pub(crate) fn measure(site: &Site) -> Result<Findings> {
     let (mut unflushed, mut roots, mut failures, mut crossings) = (0, 0_u64, 0_u64, 0_u64);
     let mut is_sharded = false;
     for step in 0..operations {
-        let operation = history.next();
+        let operation = history.next_operation();
         let at = || format!("SEED={seed}, step {step}, {}", shown(&operation));
-        let outcomes = [run(&mut sides[0], &operation)?, run(&mut sides[1], &operation)?];
+        let [ours, kubo] = &mut sides;
+        let outcomes = [run(ours, &operation).with_context(at)?, run(kubo, &operation).with_context(at)?];
         ensure!(outcomes[0] == outcomes[1], "{}: {outcomes:?}", at());
         unflushed += usize::from(operation.is_unflushed);
         let is_due = !operation.is_unflushed || unflushed >= MAX_UNFLUSHED;

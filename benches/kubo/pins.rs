@@ -274,7 +274,7 @@ fn tables(rows: &[Row], updates: Vec<Vec<String>>) -> Vec<Table> {
 }
 
 fn chart(rows: &[Row]) -> Chart {
-    let line = |name: &str, color, is_ours, figure: fn(&Row) -> f64| Line {
+    let line = |name: &str, color: usize, is_ours: bool, figure: fn(&Row) -> f64| Line {
         name: name.to_owned(),
         color,
         is_dashed: !is_ours,
