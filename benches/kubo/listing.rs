@@ -87,7 +87,8 @@ fn list(
     daemon.rpc()?.call(&format!("files/cp?arg=/ipfs/{root}&arg=/listed"), None)?;
     drop(daemon);
     for (command, names) in COMMANDS {
-        // Without caches of earlier commands, and with a peak of its own.
+        // Without caches of earlier commands, and with a peak of its own. Kubo is killed after `files/ls` with `long`:
+        // when it ends, it flushes every file that it has listed, for minutes.
         let daemon = server.start(&repo)?;
         let Streamed { body, first, total } = daemon.rpc()?.stream(&command.replace("ROOT", &root))?;
         let memory = daemon.memory()?;
