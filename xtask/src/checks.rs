@@ -27,6 +27,10 @@ const LONG: [(&str, &str); 6] = [
 /// Seconds for which each target is fuzzed.
 const FUZZ_SECONDS: &str = "60";
 
+/// Memory of each fuzzed target, in MiB. redb reserves the memory of a page before it reads the page. If a page number
+/// is damaged, that is up to 4 GiB.
+const FUZZ_MEMORY_MIB: &str = "6144";
+
 /// Runs all steps, the cheapest first.
 pub(crate) fn all() -> Result<()> {
     formatting()?;
@@ -120,7 +124,8 @@ fn fuzzing() -> Result<()> {
         let name = path.file_stem().unwrap_or_default();
         let mut fuzz = Command::new("cargo");
         fuzz.current_dir(&root).args(["+nightly", "fuzz", "run"]).arg(name);
-        run("fuzzing", fuzz.args(["--", &format!("-max_total_time={FUZZ_SECONDS}")]))?;
+        let limits = [format!("-max_total_time={FUZZ_SECONDS}"), format!("-rss_limit_mb={FUZZ_MEMORY_MIB}")];
+        run("fuzzing", fuzz.arg("--").args(limits))?;
     }
     Ok(())
 }

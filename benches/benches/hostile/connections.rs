@@ -29,28 +29,38 @@ const STALL: Duration = Duration::from_millis(500);
 /// Connections with pipelined requests for each slow client.
 const PIPELINES: usize = 10;
 
+/// Beginning of an upload.
+const UPLOAD: &[u8] =
+    b"POST /api/v0/add HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=x\r\n\
+    Content-Length: 1000000\r\n\r\n--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n";
+
 pub(crate) fn slow_readers(target: &Target) -> Result<String> {
     let request = get(&target.large);
-    crowd(target, target.clients, &request, true)?;
+    run(crowd(target, target.clients, &request, true))?;
     Ok(format!("{} clients, none was ended", target.clients))
 }
 
 pub(crate) fn slow_senders(target: &Target) -> Result<String> {
-    let head = "POST /api/v0/add HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=x\r\n\
-                Content-Length: 1000000\r\n\r\n--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n";
-    crowd(target, target.clients, head.as_bytes(), false)?;
+    run(crowd(target, target.clients, UPLOAD, false))?;
     Ok(format!("{} clients, none was ended", target.clients))
+}
+
+pub(crate) fn slow_readers_and_senders(target: &Target) -> Result<String> {
+    let (count, request) = (target.clients, get(&target.large));
+    let (readers, senders) = (crowd(target, count, &request, true), crowd(target, count, UPLOAD, false));
+    run(async { futures::future::try_join(readers, senders).await.map(drop) })?;
+    Ok(format!("{count} readers and {count} senders, none was ended"))
 }
 
 pub(crate) fn silent(target: &Target) -> Result<String> {
     let count = SILENT * target.clients;
-    crowd(target, count, &[], true)?;
+    run(crowd(target, count, &[], true))?;
     Ok(format!("{count} connections, none was ended"))
 }
 
 pub(crate) fn slow_heads(target: &Target) -> Result<String> {
     let count = 2 * target.clients;
-    crowd(target, count, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nx-", false)?;
+    run(crowd(target, count, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nx-", false))?;
     Ok(format!("{count} connections, none was ended"))
 }
 
@@ -77,42 +87,45 @@ pub(crate) fn unread_pipelines(target: &Target) -> Result<String> {
     Ok(format!("{connections} connections; the daemon stops reading after {megabytes:.1} MB at most"))
 }
 
+/// Runs an attack on this thread.
+fn run(attack: impl Future<Output = Result<()>>) -> Result<()> {
+    Builder::new_current_thread().enable_all().build()?.block_on(attack)
+}
+
 /// Opens connections that send `first`, and then read [`READ_BYTES`] or send a byte in each interval.
 ///
 /// # Errors
 /// Returns an error if the gateway ends one of them before the attack is over.
-fn crowd(target: &Target, count: usize, first: &[u8], reads: bool) -> Result<()> {
+async fn crowd(target: &Target, count: usize, first: &[u8], reads: bool) -> Result<()> {
     let (server, first): (_, Arc<[u8]>) = (target.gateway.address(), first.into());
     // Readers whose request was complete get bytes; others must get none.
     let is_silent = first.is_empty();
     let awaits = reads && !is_silent;
-    Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let mut clients = JoinSet::new();
-        for _ in 0..count {
-            let mut stream = connect(server).await?;
-            stream.write_all(&first).await?;
-            let end = tokio::time::Instant::now() + target.time;
-            clients.spawn(async move {
-                let mut next = tokio::time::Instant::now() + INTERVAL;
-                while next <= end {
-                    sleep_until(next).await;
-                    if awaits {
-                        ensure!(stream.read(&mut [0; READ_BYTES]).await? > 0, "the gateway ended a connection");
-                    } else if !reads {
-                        stream.write_all(b"x").await?;
-                    }
-                    next += INTERVAL;
+    let mut clients = JoinSet::new();
+    for _ in 0..count {
+        let mut stream = connect(server).await?;
+        stream.write_all(&first).await?;
+        let end = tokio::time::Instant::now() + target.time;
+        clients.spawn(async move {
+            let mut next = tokio::time::Instant::now() + INTERVAL;
+            while next <= end {
+                sleep_until(next).await;
+                if awaits {
+                    ensure!(stream.read(&mut [0; READ_BYTES]).await? > 0, "the gateway ended a connection");
+                } else if !reads {
+                    stream.write_all(b"x").await?;
                 }
-                sleep_until(end).await;
-                ensure!(!is_silent || would_block(&stream), "the gateway ended a silent connection");
-                Ok(())
-            });
-        }
-        while let Some(ended) = clients.join_next().await {
-            ended?.context("the gateway ended a connection")?;
-        }
-        Ok(())
-    })
+                next += INTERVAL;
+            }
+            sleep_until(end).await;
+            ensure!(!is_silent || would_block(&stream), "the gateway ended a silent connection");
+            Ok(())
+        });
+    }
+    while let Some(ended) = clients.join_next().await {
+        ended?.context("the gateway ended a connection")?;
+    }
+    Ok(())
 }
 
 /// Whether a connection is open and has nothing to read.

@@ -16,13 +16,14 @@ mod websocket;
 
 use std::env;
 use std::process::ExitCode;
+use std::thread;
 
 use anyhow::{Context, Result, ensure};
 use ipfrs_benches::process::{BECOME, become_program};
-use ipfrs_benches::{Asked, SERVE, Section, Table, check, machine, process, publish, serve};
+use ipfrs_benches::{Asked, Bound, Goal, Latencies, SERVE, Section, Table, check, machine, process, publish, serve};
 
 use crate::options::{Options, USAGE};
-use crate::probe::Probe;
+use crate::probe::{Probe, Seen};
 use crate::site::{Site, Target};
 
 /// Marker of the figures in the document, for [`check`].
@@ -40,17 +41,26 @@ struct Attack {
     name: &'static str,
     /// Attacks, and returns how the gateway reacted.
     run: fn(&Target) -> Result<String>,
+    /// Goal: how many times the p99 of the probe may be that without the attack.
+    max_slowdown: Option<f64>,
 }
 
 /// Parts, in the order of the report.
 const PARTS: [&str; 5] = ["http2", "connections", "requests", "websocket", "proxies"];
 
 const fn attack(part: &'static str, name: &'static str, run: fn(&Target) -> Result<String>) -> Attack {
-    Attack { part, name, run }
+    Attack { part, name, run, max_slowdown: None }
+}
+
+impl Attack {
+    const fn slows_at_most(mut self, times: f64) -> Self {
+        self.max_slowdown = Some(times);
+        self
+    }
 }
 
 /// All attacks, in the order of the report.
-const ATTACKS: [Attack; 30] = [
+const ATTACKS: [Attack; 31] = [
     attack("http2", "rapid reset", http2::rapid_reset),
     attack("http2", "resets that are provoked by window updates of 0", http2::provoked_resets),
     attack("http2", "CONTINUATION without end", http2::continuation),
@@ -66,6 +76,12 @@ const ATTACKS: [Attack; 30] = [
     attack("http2", "large files on 100 streams of each connection, unread", http2::unread_streams),
     attack("connections", "clients read 64 bytes/s", connections::slow_readers),
     attack("connections", "clients send 1 byte/s to `add`", connections::slow_senders),
+    attack(
+        "connections",
+        "clients read 64 bytes/s, and as many send 1 byte/s to `add`",
+        connections::slow_readers_and_senders,
+    )
+    .slows_at_most(2.0),
     attack("connections", "silent connections", connections::silent),
     attack("connections", "heads of 1 byte/s", connections::slow_heads),
     attack("connections", "pipelined requests, unread", connections::unread_pipelines),
@@ -111,11 +127,14 @@ fn attack_all(options: Options) -> Result<()> {
     let site = Site::prepare(options)?;
     let (mut found, mut failed) = (Vec::new(), Vec::new());
     for part in PARTS.into_iter().filter(|part| site.options.arguments.wants(part)) {
-        let mut rows = vec![];
+        let (mut rows, mut goals) = (vec![], vec![]);
         for attack in ATTACKS.iter().filter(|attack| attack.part == part) {
             eprintln!("hostile: {part}: {}", attack.name);
             match row(&site, attack) {
-                Ok(row) => rows.push(row),
+                Ok((row, reached)) => {
+                    rows.push(row);
+                    goals.extend(reached);
+                }
                 Err(error) => {
                     eprintln!("hostile: {part}: {}: {error:#}", attack.name);
                     failed.push(attack.name);
@@ -126,7 +145,7 @@ fn attack_all(options: Options) -> Result<()> {
         found.push(Section {
             name: part.to_owned(),
             circumstances: format!("{}. {}", machine()?, site.options.size()),
-            goals: Vec::new(),
+            goals,
             tables: vec![Table::new(format!("Attacks: {part}"), columns, rows)],
             charts: Vec::new(),
         });
@@ -136,15 +155,38 @@ fn attack_all(options: Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs one attack beside a probe. Returns its row of the table.
-fn row(site: &Site, attack: &Attack) -> Result<Vec<String>> {
+/// Runs one attack beside a probe. Returns its row of the table, and its goals in a full run.
+fn row(site: &Site, attack: &Attack) -> Result<(Vec<String>, Vec<Goal>)> {
     let target = site.target()?;
+    let goal = attack.max_slowdown.filter(|_| site.options.arguments.is_full);
+    let alone = goal.map(|_| alone(&target)).transpose()?;
     let probe = Probe::start(&target);
     let outcome = (attack.run)(&target);
     let seen = probe.end().context("the probe beside it failed")?;
     let outcome = outcome?;
     target.check().context("the gateway does not respond afterwards")?;
     let megabytes = seen.anonymous_bytes as f64 / 1e6;
-    let p99 = |latencies: &ipfrs_benches::Latencies| format!("{:.1}", latencies.quantile(0.99));
-    Ok(vec![attack.name.to_owned(), outcome, format!("{megabytes:.0}"), p99(&seen.kept), p99(&seen.new)])
+    let p99 = |latencies: &Latencies| format!("{:.1}", latencies.quantile(0.99));
+    let row = vec![attack.name.to_owned(), outcome, format!("{megabytes:.0}"), p99(&seen.kept), p99(&seen.new)];
+    let slowdown = |connection: &str, attacked: &Latencies, alone: &Latencies, times: f64| Goal {
+        what: format!("{}: p99 of the probe on {connection}, in times of that without them", attack.name),
+        figure: attacked.quantile(0.99) / alone.quantile(0.99),
+        bound: Bound::AtMost(times),
+    };
+    let goals = goal.zip(alone).map(|(times, alone)| {
+        [
+            slowdown("one connection", &seen.kept, &alone.kept, times),
+            slowdown("new connections", &seen.new, &alone.new, times),
+        ]
+    });
+    Ok((row, goals.into_iter().flatten().collect()))
+}
+
+/// Returns what a probe observes without an attack.
+fn alone(target: &Target) -> Result<Seen> {
+    let probe = Probe::start(target);
+    thread::sleep(target.time);
+    let seen = probe.end().context("the probe alone failed")?;
+    ensure!(seen.kept.quantile(0.99) > 0.0 && seen.new.quantile(0.99) > 0.0, "the probe alone has no response");
+    Ok(seen)
 }

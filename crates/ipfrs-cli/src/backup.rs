@@ -36,6 +36,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
+use ipfrs_interface::sync_directory;
 
 /// File that marks a backup.
 pub(crate) const MARKER: &str = "ipfrs-backup";
@@ -78,10 +79,6 @@ fn create_directory(path: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
     created.map_err(|e| cannot("create", path, &e))
-}
-
-fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }
 
 /// Makes everything below a directory durable.

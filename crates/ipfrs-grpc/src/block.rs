@@ -41,8 +41,11 @@ impl BlockService for Blocks {
     }
 
     async fn put_block(&self, request: Request<PutBlockRequest>) -> Result<Response<PutBlockResponse>, Status> {
-        audit_target::note(&request, &request.get_ref().cid);
-        Ok(Response::new(put(&self.node, request.into_inner()).await?))
+        let audited = audit_target::of(&request);
+        audited.note(&request.get_ref().cid);
+        let stored = put(&self.node, request.into_inner()).await?;
+        audited.note(&stored.cid);
+        Ok(Response::new(stored))
     }
 
     async fn has_block(&self, request: Request<HasBlockRequest>) -> Result<Response<HasBlockResponse>, Status> {
@@ -71,8 +74,9 @@ impl BlockService for Blocks {
         &self,
         request: Request<Streaming<BatchPutBlocksRequest>>,
     ) -> Result<Response<BatchPutBlocksResponse>, Status> {
+        let audited = audit_target::of(&request);
         let blocks = Inbound::new(request.into_inner(), self.limits.upload_idle);
-        Ok(Response::new(streams::put_all(&self.node, self.memory.reservation(), blocks).await?))
+        Ok(Response::new(streams::put_all(&self.node, self.memory.reservation(), blocks, &audited).await?))
     }
 
     type StreamBlocksStream = Answers<StreamBlocksResponse>;

@@ -376,7 +376,7 @@ impl Drop for End {
     /// Counts a call without a status as cancelled, because the client disconnected before the end.
     fn drop(&mut self) {
         if let Some((mut line, target)) = self.change.take() {
-            target.get().into_iter().for_each(|text| line.set_target(text));
+            target.text().into_iter().for_each(|text| line.set_target(&text));
             // Otherwise, the line is written as that of an aborted call.
             if let Some(code) = self.code {
                 line.write(code_name(code));

@@ -12,6 +12,7 @@ use ipfrs_proto::dag::v1::{
 };
 use tonic::{Request, Response, Status};
 
+use crate::audit_target;
 use crate::error::{self, Fault, in_field};
 use crate::file::content_path;
 
@@ -28,7 +29,10 @@ impl DagService for Dags {
     }
 
     async fn put_dag(&self, request: Request<PutDagRequest>) -> Result<Response<PutDagResponse>, Status> {
-        Ok(Response::new(put(&self.node, request.into_inner()).await?))
+        let audited = audit_target::of(&request);
+        let stored = put(&self.node, request.into_inner()).await?;
+        audited.note(&stored.cid);
+        Ok(Response::new(stored))
     }
 
     async fn resolve_path(

@@ -41,6 +41,7 @@ pub(crate) struct Files {
 #[async_trait::async_trait]
 impl FileService for Files {
     async fn add_file(&self, request: Request<Streaming<AddFileRequest>>) -> Result<Response<AddFileResponse>, Status> {
+        let audited = audit_target::of(&request);
         let mut inbound = Inbound::new(request.into_inner(), self.limits.upload_idle);
         let (options, operation) = match inbound.next().await?.and_then(|message| message.part) {
             Some(Part::Metadata(metadata)) => import_options(metadata)?,
@@ -63,6 +64,7 @@ impl FileService for Files {
         });
         let added = self.node.upload(&options, operation, None, content).await.map_err(payload::import_status)?;
         let cid = added.cid.to_string();
+        audited.note(&cid);
         Ok(Response::new(AddFileResponse { cid, size: added.size, blocks: added.blocks, operation_id: id }))
     }
 

@@ -27,7 +27,7 @@ use crate::call::Kept;
 use crate::error::{Fault, in_field};
 use crate::file::content_path;
 use crate::inbound::Inbound;
-use crate::{Limits, payload};
+use crate::{Limits, audit_target, payload};
 
 /// Maximum size of a slice in one message, in bytes.
 const MAX_SLICE_BYTES: u64 = 2 * 1024 * 1024;
@@ -73,8 +73,11 @@ impl TensorService for Tensors {
         request: Request<Streaming<PutTensorRequest>>,
     ) -> Result<Response<PutTensorResponse>, Status> {
         self.node.check_tensors().map_err(Fault::from)?;
+        let audited = audit_target::of(&request);
         let inbound = Inbound::new(request.into_inner(), self.limits.upload_idle);
-        put::put(&self.node, &self.memory, inbound).await
+        let response = put::put(&self.node, &self.memory, inbound).await?;
+        audited.note(&response.get_ref().cid);
+        Ok(response)
     }
 
     async fn get_tensor_info(

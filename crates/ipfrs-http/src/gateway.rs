@@ -15,6 +15,8 @@ pub(crate) mod error_page;
 mod escape;
 pub(crate) mod format;
 mod freshness;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 pub(crate) mod handler;
 pub(crate) mod hosted;
 pub(crate) mod hosts;

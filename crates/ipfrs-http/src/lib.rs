@@ -77,4 +77,26 @@ pub mod fuzzing {
     pub fn redirects_file(file: &str, path: &str) {
         crate::gateway::redirects::fuzzing::apply(file, path);
     }
+
+    /// Reads headers that choose what a response has; see `fuzz/fuzz_targets/request_headers.rs`.
+    pub fn request_headers(range: &[u8], size: u64, accept: &[&[u8]], tags: &str, date: &[u8]) {
+        crate::gateway::fuzzing::range(range, size);
+        crate::gateway::fuzzing::accept(accept);
+        crate::gateway::fuzzing::conditions(tags, date);
+    }
+
+    /// Parses the arguments of a command of the RPC; see `fuzz/fuzz_targets/rpc_arguments.rs`.
+    pub fn rpc_arguments(command: u8, path: &str, query: &str) {
+        crate::rpc::fuzzing::arguments(command, path, query);
+    }
+
+    /// Reads a multipart body; see `fuzz/fuzz_targets/multipart_body.rs`.
+    pub fn multipart_body(content_type: &[u8], body: &[u8], piece_bytes: u8) {
+        crate::rpc::fuzzing::multipart(content_type, body, piece_bytes);
+    }
+
+    /// Reads the metadata of an upload; see `fuzz/fuzz_targets/tus_metadata.rs`.
+    pub fn tus_metadata(values: &[&[u8]]) {
+        crate::v1::fuzzing::metadata(values);
+    }
 }

@@ -13,14 +13,15 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONNECTION};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use ipfrs_core::ErrorKind;
+use ipfrs_core::{ErrorKind, Result};
 use ipfrs_middleware::auth::Caller;
+use ipfrs_middleware::rate_limit::Ticket;
 use ipfrs_middleware::{Client, Held, NoPermit, RequestPermit, Route, Watched, catch_panic};
 use ipfrs_node::Limit;
 
 use crate::access::{AuditedLater, admit, failure, refusal};
 use crate::access_rule::Access;
-use crate::body::{Drained, IdleTimeoutBody, Observed, broken_off};
+use crate::body::{Drained, IdleTimeoutBody, Observed, RestOfBody, broken_off};
 use crate::error::OverLimit;
 use crate::failure;
 use crate::gateway::error_page::{self, Form};
@@ -91,40 +92,17 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();
     let taken_permit = request.extensions_mut().remove().and_then(|TakenPermit(permit)| Arc::into_inner(permit));
     let watched = request.extensions().get::<Watched>().copied();
-    let has_body = !http_body::Body::is_end_stream(request.body());
-    let is_http1 = request.version() <= Version::HTTP_11;
-    let mut rest_of_body = None;
-    if has_body {
-        let idle_limit = state.config.idle_patience();
-        let size = family.request_size.clone();
-        // A client that waits for 100 (Continue) (RFC 9110, 10.1.1) has not sent any of its body yet.
-        let expects_continue = request.headers().contains_key(http::header::EXPECT);
-        request = request.map(|body| {
-            let body = if expects_continue {
-                body
-            } else {
-                let (body, rest) = Drained::new(body);
-                rest_of_body = is_http1.then_some(rest);
-                Body::new(body)
-            };
-            let body = Body::new(IdleTimeoutBody::new(body, idle_limit, state.node.clone()));
-            Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
-        });
-    }
+    let has_body = !request.body().is_end_stream();
+    let is_http1 = is_http1(&request);
+    let (mut request, rest_of_body) =
+        if has_body { with_limited_body(state, &family, request) } else { (request, None) };
     let admitted = match state.auth.is_enabled() {
         true => admit(state, &request, access, &family.endpoint, client, &id).await.map(Some),
         false => Ok(None),
     };
     // A caller that is not admitted pays as the client.
     let caller = admitted.as_ref().ok().and_then(Option::as_ref).map(|admitted| admitted.caller.clone());
-    let lookup = request.extensions_mut().remove().map(|PaidLookup(ticket)| ticket);
-    let ticket = match (request.extensions_mut().remove(), lookup) {
-        (Some(Paid(ticket)), _) => Ok(ticket),
-        (None, _) if PROBES.contains(&family.endpoint.as_str()) => Ok(None),
-        (None, Some(ticket)) if caller.as_ref().and_then(Caller::principal).is_none() => Ok(Some(ticket)),
-        (None, _) => state.rate_limits.take(client, caller.as_ref()),
-    };
-    let (admitted, ticket) = match ticket {
+    let (admitted, ticket) = match take_ticket(state, &family.endpoint, &mut request, client, caller.as_ref()) {
         Ok(ticket) => (admitted, ticket),
         Err(error) => {
             let mut refused = refusal(request.headers(), error, &family.endpoint, &id);
@@ -200,6 +178,49 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
             family.note_exemplar(watched.and_then(|watched| watched.trace), seconds);
         }))
     })
+}
+
+fn is_http1(request: &Request) -> bool {
+    request.version() <= Version::HTTP_11
+}
+
+/// Returns a request whose body may not pause for long and is measured. Over HTTP/1.1, returns also the rest of the
+/// body, which is read although the request has failed.
+fn with_limited_body(state: &AppState, family: &Family, request: Request) -> (Request, Option<RestOfBody>) {
+    let (idle_limit, size) = (state.config.idle_patience(), family.request_size.clone());
+    let is_http1 = is_http1(&request);
+    // A client that waits for 100 (Continue) (RFC 9110, 10.1.1) has not sent any of its body yet.
+    let expects_continue = request.headers().contains_key(http::header::EXPECT);
+    let mut rest_of_body = None;
+    let request = request.map(|body| {
+        let body = if expects_continue {
+            body
+        } else {
+            let (body, rest) = Drained::new(body);
+            rest_of_body = is_http1.then_some(rest);
+            Body::new(body)
+        };
+        let body = Body::new(IdleTimeoutBody::new(body, idle_limit, state.node.clone()));
+        Body::new(Observed::new(body, move |bytes| size.observe(to_f64(bytes))))
+    });
+    (request, rest_of_body)
+}
+
+/// Takes a token of the rate limits for a request that has not paid yet.
+fn take_ticket(
+    state: &AppState,
+    endpoint: &str,
+    request: &mut Request,
+    client: Client,
+    caller: Option<&Caller>,
+) -> Result<Option<Ticket>> {
+    let lookup = request.extensions_mut().remove().map(|PaidLookup(ticket)| ticket);
+    match (request.extensions_mut().remove(), lookup) {
+        (Some(Paid(ticket)), _) => Ok(ticket),
+        (None, _) if PROBES.contains(&endpoint) => Ok(None),
+        (None, Some(ticket)) if caller.and_then(Caller::principal).is_none() => Ok(Some(ticket)),
+        (None, _) => state.rate_limits.take(client, caller),
+    }
 }
 
 fn has_failed(response: &Response) -> bool {

@@ -26,6 +26,8 @@ use ipfrs_core::Error;
 use ipfrs_middleware::auth::{Need, Scope};
 
 use refusal::Refusal;
+#[cfg(fuzzing)]
+pub(crate) use tus::fuzzing;
 pub(crate) use upload::UploadResponse;
 
 use crate::access_rule::Access;

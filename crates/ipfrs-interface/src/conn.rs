@@ -51,6 +51,7 @@ use crate::conn::front_end::FrontEnd;
 use crate::conn::hyper::{Outcome, Protocols};
 use crate::conn::log_limiter::LogLimiter;
 use crate::conn::request_head::Refusal;
+use crate::this_machine::is_this_machine;
 use crate::tls::{Accepted, Tls};
 
 /// Pause after a failed accept, which is usually caused by a lack of file descriptors.
@@ -347,12 +348,6 @@ impl Connections {
     }
 }
 
-/// Whether `peer` is this machine, which it connects to by a loopback address or by one of its own (`own`).
-pub(crate) fn is_this_machine(peer: IpAddr, own: IpAddr) -> bool {
-    let peer = peer.to_canonical();
-    peer.is_loopback() || peer == own.to_canonical()
-}
-
 /// Closes a connection between two responses.
 async fn close(mut socket: Socket, deadlines: &mut Deadlines<'_, '_>) {
     let closed = poll_fn(|cx| match Pin::new(&mut socket).poll_shutdown(cx) {
@@ -369,23 +364,6 @@ mod tests {
     use prometheus::Registry;
 
     use super::*;
-
-    #[test]
-    fn this_machine_is_known_by_all_its_addresses() {
-        for (peer, own, is_own) in [
-            ("127.0.0.2", "127.0.0.1", true),
-            ("::1", "::1", true),
-            ("::ffff:127.0.0.1", "::1", true),
-            ("192.0.2.1", "192.0.2.1", true),
-            ("::ffff:192.0.2.1", "192.0.2.1", true),
-            ("2001:db8::1", "2001:db8::1", true),
-            ("192.0.2.2", "192.0.2.1", false),
-            ("2001:db8::2", "2001:db8::1", false),
-        ] {
-            let [of_peer, of_daemon] = [peer, own].map(|address| address.parse::<IpAddr>().unwrap());
-            assert_eq!(is_this_machine(of_peer, of_daemon), is_own, "{peer} to {own}");
-        }
-    }
 
     #[tokio::test]
     async fn client_with_its_share_of_connections_gets_no_more() {

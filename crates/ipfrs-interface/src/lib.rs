@@ -20,6 +20,7 @@ mod request_log;
 mod runtime;
 mod server;
 mod signals;
+mod this_machine;
 mod tls;
 mod trace_export;
 mod traces;
@@ -37,6 +38,8 @@ pub use ipfrs_http::ApiConfig;
 pub use ipfrs_middleware::auth::{AuthConfig, Scope, read_local_token};
 /// Beginning of a pack, for a restored repo.
 pub use ipfrs_node::PACK_HEADER;
+/// For backups.
+pub use ipfrs_node::sync_directory;
 pub use ipfrs_node::{Chunker, ImportConfig, KeyFormat, KeyType, Profile, Slice, TensorFormat};
 /// Inspection of a denylist without a gateway.
 pub use ipfrs_node::{DenylistReport, check_denylists, inspect_denylist};
@@ -51,7 +54,7 @@ pub use server::ServerConfig;
 pub use signals::{Signals, run_until_signalled};
 pub use tls::{AcmeConfig, CertificateFiles, TlsConfig, certificate_expiries};
 
-/// Parsers of HTTP/1.1, for the fuzz targets.
+/// Parsers of HTTP/1.1 and certificates, for the fuzz targets.
 #[cfg(fuzzing)]
 pub mod fuzzing {
     /// Compares what is read of a head; see `fuzz/fuzz_targets/http_head.rs`.
@@ -62,5 +65,10 @@ pub mod fuzzing {
     /// Compares where a chunked body ends; see `fuzz/fuzz_targets/http_chunks.rs`.
     pub async fn http_chunks(body: &[u8]) {
         crate::conn::fuzzing::chunks(body).await;
+    }
+
+    /// Reads certificates and keys; see `fuzz/fuzz_targets/tls_certificate.rs`.
+    pub fn tls_certificate(of_certificate: &[(u16, u8)], of_key: &[(u16, u8)], pem: &[u8], der: &[u8]) {
+        crate::tls::fuzzing::certificate(of_certificate, of_key, pem, der);
     }
 }

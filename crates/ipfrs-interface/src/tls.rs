@@ -39,11 +39,13 @@ use tokio_util::sync::CancellationToken;
 pub use self::acme::AcmeConfig;
 use self::acme::{Acme, Challenges};
 pub use self::certificates::CertificateFiles;
+#[cfg(fuzzing)]
+pub(crate) use self::certificates::fuzzing;
 use self::certificates::{Certificate, Certificates};
 pub use self::config::TlsConfig;
 use self::connection::TlsConnection;
 use self::metrics::TlsMetrics;
-use crate::conn::is_this_machine;
+use crate::this_machine::is_this_machine;
 
 /// First byte of a TLS connection: a record with a handshake message (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;

@@ -27,7 +27,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{Node, to_the_end};
 use prometheus::Registry;
 
-pub use audit::{AuditLine, audit, shortened_argument};
+pub use audit::{AuditLine, audit, shortened_argument, stored_blocks};
 pub use caller::Caller;
 pub use config::AuthConfig;
 pub use credentials::Basic;
@@ -45,6 +45,8 @@ use attempts::Attempts;
 use credentials::Credential;
 use jwt::JwtVerifier;
 pub use jwt::PREFIX as TOKEN_PREFIX;
+#[cfg(fuzzing)]
+pub(crate) use jwt::fuzzing;
 use keys::Keys;
 use local_token::LocalToken;
 use metrics::{AuthMetrics, Method, Outcome};

@@ -41,3 +41,17 @@ pub use request_permits::{Held, NoPermit, RequestPermit, RequestPermits, Request
 pub use retry_after::retry_after;
 pub use rules::Rules;
 pub use trace_context::{Route, TRACEPARENT, TraceContext, Watched};
+
+/// Parsers of credentials, for the fuzz targets.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    /// Reads a set of keys; see `fuzz/fuzz_targets/json_web_keys.rs`.
+    pub fn json_web_keys(bytes: &[u8]) {
+        crate::auth::fuzzing::key_set(bytes);
+    }
+
+    /// Verifies tokens; see `fuzz/fuzz_targets/json_web_token.rs`.
+    pub fn json_web_token(foreign: &str, header: &[u8], claims: &[u8]) {
+        crate::auth::fuzzing::token(foreign, header, claims);
+    }
+}

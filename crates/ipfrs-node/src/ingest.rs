@@ -19,6 +19,8 @@ use tokio::sync::Notify;
 pub use self::config::IngestConfig;
 use self::file_object::FileObject;
 use self::files_directory::FilesDirectory;
+#[cfg(fuzzing)]
+pub(crate) use self::journal::fuzzing;
 pub use self::name::IngestName;
 use self::tree_object::TreeObject;
 use crate::Node;

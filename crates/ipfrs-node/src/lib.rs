@@ -73,7 +73,7 @@ pub use ipfrs_store::{
 pub use ipfrs_store::{
     DamagedPack, Disk, Durability, Engine, EpochCache, FileState, Footprint, LinkedPack, Mappings, PACK_HEADER, Pin,
     PinMode, Provenance, PutMode, Reference, ReferenceOrder, Reserve, Stats, StoreConfig, StoreEpoch, Stored,
-    is_panic_an_error, lock_holder,
+    is_panic_an_error, lock_holder, sync_directory,
 };
 /// Tests of a custom storage engine.
 #[cfg(feature = "testing")]
@@ -136,5 +136,15 @@ pub mod fuzzing {
     /// Converts a node between all codecs; see `fuzz/fuzz_targets/dag_node.rs`.
     pub fn dag_node(bytes: &[u8]) {
         crate::dag::fuzzing::convert_all(bytes);
+    }
+
+    /// Reads a journal; see `fuzz/fuzz_targets/ingest_journal.rs`.
+    pub fn ingest_journal(first: u64, records: &[(u8, &[u8])], rest: &[u8], size: u64) {
+        crate::ingest::fuzzing::read(first, records, rest, size);
+    }
+
+    /// Reads the file with the root of the mutable files; see `fuzz/fuzz_targets/mutable_files_root.rs`.
+    pub fn mutable_files_root(lines: Option<[&str; 3]>, bytes: &[u8]) {
+        crate::mutable_files::fuzzing::read(lines, bytes);
     }
 }

@@ -30,6 +30,8 @@ pub use copy::CopySource;
 pub(crate) use files_state::MutableFiles;
 pub use path::MutablePath;
 pub use read::{MutableEntry, MutableListing};
+#[cfg(fuzzing)]
+pub(crate) use root_file::fuzzing;
 pub(crate) use root_file::{RootFile, SavedRoot};
 pub(crate) use settings::TreeSettings;
 pub use write::WriteOptions;

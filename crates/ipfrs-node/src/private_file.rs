@@ -6,6 +6,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use ipfrs_core::{Error, Result};
+use ipfrs_store::sync_directory;
 use zeroize::Zeroizing;
 
 /// Maximum size of a file. Key files are far smaller; 10,000 API keys with their names take less.
@@ -97,5 +98,5 @@ pub(crate) fn remove_drafts(directory: &Path) {
 }
 
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+    path.parent().map_or(Ok(()), sync_directory)
 }

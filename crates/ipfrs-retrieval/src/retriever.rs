@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures::future::join_all;
 use ipfrs_core::fair_pool::{FairPool, Share, Shortage};
 use ipfrs_core::turns::Turns;
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
@@ -21,7 +22,7 @@ use crate::http::client;
 use crate::metrics::RetrievalMetrics;
 use crate::peers::Exchange;
 use crate::readers::{Lingering, MAX_LINGERING, Reading};
-use crate::routing::Routers;
+use crate::routing::{Provider, Router, Routers};
 use crate::session::Session;
 use crate::shared::{Admits, BUFFER_KIB, FIRST_BLOCKS, OnEnd, Shared};
 use crate::source::Sources;
@@ -128,6 +129,25 @@ impl Retriever {
         let session = self.sessions.lock().get(&(*root, Arc::from(""))).and_then(Weak::upgrade);
         let Some(session) = session else { return Vec::new() };
         session.attempts_since(since)
+    }
+
+    /// Returns the providers of `cid` that routers name: at most `most` peer IDs, each once, with their addresses.
+    /// Routers that fail are left out. `client` is the one that waits.
+    pub async fn providers(&self, cid: &Cid, most: usize, client: Option<IpAddr>) -> Vec<(String, Vec<String>)> {
+        let found = Mutex::new(Vec::<(String, Vec<String>)>::new());
+        let add = |provider: Provider| {
+            let Some(peer) = provider.peer else { return false };
+            let mut found = found.lock();
+            if found.len() < most && !found.iter().any(|(id, _)| *id == peer.0) {
+                found.push(peer);
+            }
+            true
+        };
+        let lookup = async |router: &Router| {
+            let _named_none_or_failed = self.shared.routers.providers(router, cid, client, &add).await;
+        };
+        join_all(self.shared.routers.all().iter().map(lookup)).await;
+        found.into_inner()
     }
 
     /// Whether a request with this `Via` header may cause requests to other gateways: not if it comes from this

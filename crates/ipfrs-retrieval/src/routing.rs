@@ -49,8 +49,10 @@ pub(crate) struct Router {
 pub(crate) struct Provider {
     /// URLs of its HTTP gateway.
     pub(crate) urls: Vec<Url>,
-    /// Its peer ID and addresses, if it may exchange blocks by Bitswap.
+    /// Its peer ID and addresses.
     pub(crate) peer: Option<(String, Vec<String>)>,
+    /// Whether the peer may exchange blocks by Bitswap.
+    pub(crate) exchanges_blocks: bool,
 }
 
 /// Record of a provider: schema `peer`, and `bitswap` of older routers.
@@ -75,8 +77,9 @@ impl Record {
             true => addresses.iter().filter_map(|address| http_url(address)).collect(),
             false => Vec::new(),
         };
-        let peer = self.id.filter(|_| may_have(BITSWAP_PROTOCOL)).map(|id| (id, addresses));
-        (!urls.is_empty() || peer.is_some()).then_some(Provider { urls, peer })
+        let peer = self.id.map(|id| (id, addresses));
+        let exchanges_blocks = peer.is_some() && may_have(BITSWAP_PROTOCOL);
+        (!urls.is_empty() || exchanges_blocks).then_some(Provider { urls, peer, exchanges_blocks })
     }
 }
 
@@ -210,7 +213,8 @@ mod tests {
     fn records_of_peers_are_read() {
         let peer = |record: &str| {
             let record: Record = serde_json::from_str(record).unwrap();
-            record.into_provider().and_then(|provider| provider.peer)
+            let exchanging = record.into_provider().filter(|provider| provider.exchanges_blocks);
+            exchanging.and_then(|provider| provider.peer)
         };
         let found = Some(("12D3".to_owned(), vec!["/ip4/192.0.2.1/tcp/4001".to_owned()]));
         for record in [

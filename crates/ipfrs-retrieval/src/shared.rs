@@ -138,10 +138,11 @@ impl Shared {
         let lookup = async |router: &Router| {
             let request = format!("providers of {root}");
             let mut running = RunningAttempt::begin_lookup(self, trace, &router.url, request);
-            let found = |provider: Provider| {
-                let is_server = !provider.urls.is_empty();
-                provider.urls.into_iter().for_each(|url| candidates.add(self.sources.provider(url)));
-                let (Some(peers), Some((id, addresses))) = (peers, provider.peer) else { return is_server };
+            let found = |Provider { urls, peer, exchanges_blocks }: Provider| {
+                let is_server = !urls.is_empty();
+                urls.into_iter().for_each(|url| candidates.add(self.sources.provider(url)));
+                let peer = peer.filter(|_| exchanges_blocks);
+                let (Some(peers), Some((id, addresses))) = (peers, peer) else { return is_server };
                 let is_peer = peers.add(&id, &addresses);
                 candidates.note_peer();
                 is_server || is_peer

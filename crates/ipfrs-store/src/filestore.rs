@@ -2,6 +2,8 @@
 
 mod block_store;
 mod file;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod reference;
 mod table;
 

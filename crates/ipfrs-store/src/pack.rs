@@ -54,7 +54,7 @@ mod walk;
 mod writer;
 
 pub use link::LinkedPack;
-pub use lock::{RepoLock, lock_holder};
+pub use lock::{RepoLock, lock_holder, sync_directory};
 pub use options::PackOptions;
 pub use pack_store::PackStore;
 pub use padding::MIN_ALIGNED_BYTES;

@@ -1,5 +1,7 @@
 //! Pins: the blocks and DAGs that garbage collection must keep.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod table;
 
 use std::fmt;

@@ -1,5 +1,7 @@
 //! A redb database in a file, which is opened again after the disk has failed.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod damage;
 mod noting_syncs;
 mod panics;
 #[cfg(test)]
@@ -24,6 +26,7 @@ use rustix::fs::{Advice, fadvise};
 use self::noting_syncs::NotingSyncs;
 use self::panics::caught;
 pub use self::panics::is_panic_an_error;
+use crate::pack::sync_directory;
 use crate::redb_overlay::Overlay;
 
 /// Path of a database in memory, in messages.
@@ -116,7 +119,7 @@ impl RedbFile {
                 }
                 // The process that created it may have ended before that was durable.
                 let unsynced = |e| Error::io(format_args!("cannot sync the directory of {}", path.display()), e);
-                sync_directory(path).map_err(unsynced)?;
+                sync_name(path).map_err(unsynced)?;
                 // A process that was killed may have left it.
                 let _ = fs::remove_file(file.draft_path());
                 State::Writable(file.writable()?)
@@ -275,7 +278,7 @@ impl RedbFile {
             return Err(error);
         }
         fs::rename(&draft, &self.path)?;
-        sync_directory(&self.path)?;
+        sync_name(&self.path)?;
         self.has_failed_sync.store(false, Ordering::Release);
         Ok(())
     }
@@ -318,6 +321,17 @@ impl RedbFile {
     }
 
     fn checked(&self, database: Database) -> Result<Database> {
+        match self.check(&database) {
+            Ok(()) => Ok(database),
+            Err(error) => {
+                self.discard(database);
+                Err(error)
+            }
+        }
+    }
+
+    /// Checks the format and the contents.
+    fn check(&self, database: &Database) -> Result<()> {
         let format = self.guarded("read", || {
             let meta = database.begin_read()?.open_table(META)?;
             Ok(meta.get("format")?.map(|format| format.value()))
@@ -333,8 +347,7 @@ impl RedbFile {
             }
             None => return Err(self.damaged(&"it has no format version")),
         }
-        self.guarded("read", || (self.contents.check)(&database))?;
-        Ok(database)
+        self.guarded("read", || (self.contents.check)(database))
     }
 
     fn reopen_writable(&self) -> Result<()> {
@@ -373,11 +386,16 @@ impl RedbFile {
         Ok(())
     }
 
-    /// Changes the state. redb panics if it drops a damaged database, or one after another panic.
+    /// Changes the state.
     fn set(&self, state: &mut State, to: State) {
         let old = std::mem::replace(state, to);
         self.openings.fetch_add(1, Ordering::AcqRel);
-        if let Err(panic) = caught(|| drop(old)) {
+        self.discard(old);
+    }
+
+    /// Drops a database. redb panics if it drops a damaged one, or one after another panic.
+    fn discard<T>(&self, database: T) {
+        if let Err(panic) = caught(|| drop(database)) {
             tracing::error!(path = %self.path.display(), panic, "the file could not be closed in order");
         }
     }
@@ -429,6 +447,12 @@ impl RedbFile {
     }
 }
 
+impl Drop for RedbFile {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
 /// Copies a table into another database.
 pub(crate) fn copy_table<K: Key + 'static, V: Value + 'static>(
     from: &ReadTransaction,
@@ -458,8 +482,8 @@ fn is_damage(error: &io::Error) -> bool {
 }
 
 /// Makes the name of the file at `path` durable.
-fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path.parent().unwrap_or(Path::new("."))).and_then(|directory| directory.sync_all())
+fn sync_name(path: &Path) -> io::Result<()> {
+    sync_directory(path.parent().unwrap_or(Path::new(".")))
 }
 
 fn load(backend: impl StorageBackend) -> Result<Database, redb::Error> {

@@ -5,7 +5,17 @@ mod blocks;
 #[allow(missing_docs, reason = "each function is named after its contract")]
 pub mod contracts;
 
+use std::io::Write as _;
+
 pub use blocks::{assert_holds, assert_lacks, block, cids, listed, numbered, put_all, random_block, sorted};
+
+/// Reports a test that this machine cannot run. Fails if `IPFRS_REQUIRE_ALL_TESTS` is set, for machines that can run
+/// all.
+pub fn skipped(why: &str) {
+    // Not `eprintln!`, whose output the test harness shows for failed tests only.
+    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why} (IPFRS_REQUIRE_ALL_TESTS makes this a failure)");
+    assert!(std::env::var_os("IPFRS_REQUIRE_ALL_TESTS").is_none(), "{why}");
+}
 
 /// Creates one test for each contract of [`BlockStore`](crate::BlockStore). Its argument is an async function that
 /// opens a new, empty engine, passes it to the contract and closes it. The tests need tokio with the features `macros`

@@ -4,8 +4,15 @@ package h2spec
 import (
 	"bufio"
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -22,8 +29,8 @@ import (
 	"github.com/summerwind/h2spec/spec"
 )
 
-// notHTTP2 is the case that has another outcome without TLS: a listener that also speaks HTTP/1.1 takes the preface for
-// a request of that version, and refuses it with 400.
+// notHTTP2 is the case that has another outcome: a listener that also speaks HTTP/1.1 takes the preface for a request
+// of that version, and refuses it with 400.
 const notHTTP2 = "http2/3.5/2"
 
 func check(t *testing.T, err error) {
@@ -42,10 +49,39 @@ func command(t *testing.T, repo string, arguments ...string) *exec.Cmd {
 	return exec.Command(cli, append([]string{"--repo", repo}, arguments...)...)
 }
 
-// startDaemon starts a daemon. It returns the addresses of its listeners by name. The daemon ends with the test.
-func startDaemon(t *testing.T, repo string) map[string]string {
+// settings returns the arguments of a daemon with TLS, whose certificate clients must not verify.
+func settings(t *testing.T) []string {
 	t.Helper()
-	process := command(t, repo, "gateway", "start", "--port", "0", "--grpc-port", "0", "--api-port", "0")
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	check(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		DNSNames:     []string{"localhost"},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(30 * 24 * time.Hour),
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	check(t, err)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	check(t, err)
+	dir := t.TempDir()
+	write := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		check(t, os.WriteFile(path, content, 0o600))
+		return path
+	}
+	certificateFile := write("certificate.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}))
+	keyFile := write("key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
+	files := fmt.Sprintf("[{ certificate = %q, key = %q }]", certificateFile, keyFile)
+	return []string{"--config", write("config.toml", []byte("[tls]\nenabled = true\ncertificates = "+files+"\n"))}
+}
+
+// startDaemon starts a daemon with the given arguments before the command. It returns the addresses of its listeners by
+// name. The daemon ends with the test.
+func startDaemon(t *testing.T, repo string, arguments ...string) map[string]string {
+	t.Helper()
+	start := []string{"gateway", "start", "--port", "0", "--grpc-port", "0", "--api-port", "0"}
+	process := command(t, repo, append(arguments, start...)...)
 	log := new(bytes.Buffer)
 	process.Stderr = log
 	stdout, err := process.StdoutPipe()
@@ -66,7 +102,7 @@ func startDaemon(t *testing.T, repo string) map[string]string {
 			return listeners
 		}
 		if name, address, found := strings.Cut(lines.Text(), ": "); found {
-			listeners[name] = strings.TrimPrefix(address, "http://")
+			listeners[name] = strings.TrimPrefix(strings.TrimPrefix(address, "http://"), "https://")
 		}
 	}
 	t.Fatal("the daemon ended before it was ready")
@@ -103,6 +139,21 @@ func run(t *testing.T, c *config.Config, group *spec.TestGroup, others ...string
 	}
 }
 
+// overTLS changes a configuration to TLS, after a check that the listener selects HTTP/2 (ALPN).
+func overTLS(t *testing.T, c *config.Config) *config.Config {
+	t.Helper()
+	c.TLS, c.Insecure = true, true
+	of, err := c.TLSConfig()
+	check(t, err)
+	connection, err := tls.Dial("tcp", c.Addr(), of)
+	check(t, err)
+	defer connection.Close()
+	if protocol := connection.ConnectionState().NegotiatedProtocol; protocol != "h2" {
+		t.Fatalf("the listener selects %q", protocol)
+	}
+	return c
+}
+
 // configure returns a configuration of h2spec for a listener without TLS and a path on it.
 func configure(t *testing.T, listener, path string) *config.Config {
 	t.Helper()
@@ -113,20 +164,39 @@ func configure(t *testing.T, listener, path string) *config.Config {
 	return &config.Config{Host: host, Port: port, Path: path, Timeout: 2 * time.Second, MaxHeaderLen: 4000}
 }
 
-// All cases, with a file that is larger than the windows of connection and stream.
-func TestGateway(t *testing.T) {
+// startWithFile starts a daemon with a file that is larger than the windows of connection and stream. It returns the
+// configuration of h2spec for it.
+func startWithFile(t *testing.T, arguments ...string) *config.Config {
+	t.Helper()
 	repo := t.TempDir()
 	file := filepath.Join(repo, "file")
 	check(t, os.WriteFile(file, bytes.Repeat([]byte("ipfrs"), 100_000), 0o600))
 	cid, err := command(t, repo, "add", "--quieter", file).Output()
 	check(t, err)
-	c := configure(t, startDaemon(t, repo)["Gateway"], "/ipfs/"+strings.TrimSpace(string(cid)))
+	return configure(t, startDaemon(t, repo, arguments...)["Gateway"], "/ipfs/"+strings.TrimSpace(string(cid)))
+}
+
+// runAll runs all cases.
+func runAll(t *testing.T, c *config.Config) {
 	for _, group := range []*spec.TestGroup{generic.Spec(), http2.Spec(), hpack.Spec()} {
 		run(t, c, group, notHTTP2)
 	}
 }
 
+func TestGateway(t *testing.T) {
+	runAll(t, startWithFile(t))
+}
+
+func TestGatewayOverTLS(t *testing.T) {
+	runAll(t, overTLS(t, startWithFile(t, settings(t)...)))
+}
+
 // The generic cases alone: the listener responds to a request that is not gRPC before it has read all of it.
 func TestGRPC(t *testing.T) {
 	run(t, configure(t, startDaemon(t, t.TempDir())["gRPC"], "/"), generic.Spec())
+}
+
+func TestGRPCOverTLS(t *testing.T) {
+	c := configure(t, startDaemon(t, t.TempDir(), settings(t)...)["gRPC"], "/")
+	run(t, overTLS(t, c), generic.Spec())
 }

@@ -164,6 +164,18 @@ async fn partial_dag_import_reports_the_incomplete_root() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn partial_dag_is_exported_with_local_only() {
+    let gateway = TestGateway::start().await;
+    let (present, absent) = (gateway.put_block("cid-codec=raw", "present").await, raw_cid(b"absent"));
+    let node = Form::new().file("", json!([{ "/": present }, { "/": absent }]).to_string());
+    let put = ndjson(gateway.post_form("dag/put", node).await).await;
+    let root = put[0]["Cid"]["/"].as_str().unwrap();
+    let car = gateway.rpc_bytes(&format!("dag/export?arg={root}&local-only=true")).await;
+    let exported: Vec<_> = blocks_of(&car, root).iter().map(|block| block.cid().to_string()).collect();
+    assert_eq!(exported, [root, present.as_str()]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn identity_blocks_are_exported_and_never_stored() {
     let gateway = TestGateway::start().await;
     let root = gateway.add("inline=true&inline-limit=100&chunker=size-50", content::bytes(140)).await;

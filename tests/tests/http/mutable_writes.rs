@@ -4,26 +4,75 @@ use futures::future::join_all;
 
 use crate::harness::{TestGateway, rpc_failure};
 use crate::mutable_files::{failure, pattern, run, write};
+use crate::wire::Wire;
+
+/// Begins a write with a body of `len` bytes. The daemon sends `100 Continue` when the operation reads the body, which
+/// it does with the lock of the file.
+async fn begin(gateway: &TestGateway, arguments: &str, len: usize) -> Wire {
+    let mut writer = Wire::connect(gateway).await;
+    let head = format!(
+        "POST /api/v0/files/write?arg={arguments} HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n\
+         Content-Type: application/octet-stream\r\nContent-Length: {len}\r\n\r\n"
+    );
+    writer.send(head).await;
+    writer
+}
+
+async fn entered(writer: &mut Wire) {
+    assert_eq!(writer.take(25).await, b"HTTP/1.1 100 Continue\r\n\r\n");
+}
+
+async fn written(writer: &mut Wire) {
+    let answer = writer.answer().await;
+    assert_eq!((answer.status, answer.text().as_str()), (200, ""));
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn writers_of_different_files_run_in_parallel() {
     let gateway = TestGateway::start().await;
-    let writers = (0..10).map(|n| {
-        let gateway = &gateway;
-        async move { write(gateway, &format!("/dir/{n}&create=true&parents=true"), pattern(400_000, n)).await }
-    });
-    join_all(writers).await;
-    for n in 0..10 {
-        let content = gateway.rpc_bytes(&format!("files/read?arg=/dir/{n}")).await;
-        assert_eq!(content, pattern(400_000, n), "{n}");
+    let before = gateway.metric("ipfrs_upload_bytes_total").await;
+    let contents: Vec<_> = (0..10).map(|n| pattern(400_000, n)).collect();
+    let mut writers = Vec::new();
+    for (n, content) in contents.iter().enumerate() {
+        writers.push(begin(&gateway, &format!("/dir/{n}&create=true&parents=true"), content.len()).await);
     }
-    // Writers of one file are serialised, so each write is whole.
+    for (writer, content) in writers.iter_mut().zip(&contents) {
+        entered(writer).await;
+        writer.send(&content[..200_000]).await;
+    }
+    // Each has written its first half before one gets the second.
+    gateway.until_metric("ipfrs_upload_bytes_total", |bytes| bytes == before + 2_000_000).await;
+    for (writer, content) in writers.iter_mut().zip(&contents) {
+        writer.send(&content[200_000..]).await;
+        written(writer).await;
+    }
+    for (n, content) in contents.iter().enumerate() {
+        assert_eq!(gateway.rpc_bytes(&format!("files/read?arg=/dir/{n}")).await, *content, "{n}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_of_one_file_are_serialised() {
+    let gateway = TestGateway::start().await;
+    let mut first = begin(&gateway, "/file&create=true", 10).await;
+    entered(&mut first).await;
+    let mut second = begin(&gateway, "/file&offset=5", 10).await;
+    gateway.assert_metric("ipfrs_http_requests_active", 2).await;
+    write(&gateway, "/other&create=true", "content").await;
+    assert!(!second.has_received(), "the second writer waits for the first one");
+    first.send("0123456789").await;
+    written(&mut first).await;
+    entered(&mut second).await;
+    second.send("abcdefghij").await;
+    written(&mut second).await;
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/file").await, "01234abcdefghij");
+    // The result of many writers is that of a last one.
     let writers = (0..10_usize).map(|n| {
         let gateway = &gateway;
-        async move { write(gateway, "/dir/0&truncate=true", vec![n as u8; 300_000]).await }
+        async move { write(gateway, "/file&truncate=true", vec![n as u8; 300_000]).await }
     });
     join_all(writers).await;
-    let content = gateway.rpc_bytes("files/read?arg=/dir/0").await;
+    let content = gateway.rpc_bytes("files/read?arg=/file").await;
     assert_eq!(content.len(), 300_000);
     assert!(content.iter().all(|byte| *byte == content[0]));
 }
@@ -47,6 +96,16 @@ async fn write_fails_if_its_file_is_moved_or_removed_meanwhile() {
         let failure = rpc_failure(written.await.unwrap().unwrap()).await;
         assert!(failure.contains("was moved or removed while it was written"), "{change}: {failure}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn write_stores_the_blocks_that_it_changes() {
+    let gateway = TestGateway::start().await;
+    let file = gateway.add("pin=false", pattern(10_000_000, 0)).await;
+    run(&gateway, &format!("cp?arg=/ipfs/{file}&arg=/file")).await;
+    let before = gateway.blocks().await;
+    write(&gateway, "/file&offset=5000000", "x").await;
+    assert_eq!(gateway.blocks().await, before + 3, "a leaf, the node above it and the directory");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -412,6 +412,41 @@ async fn nodes_of_a_fleet_find_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn providers_are_this_node_and_those_of_routers() {
+    let peer = "12D3KooWPjceQrSwdWXPyLLeABRXmuqt69Rg3sBYbU1Nft9HyQ6X";
+    let server = "12D3KooWC9F7JcWzj3SY7mwaxTGiS7ufPDrBmjPLBEthso9MxmKc";
+    let (at_peer, at_server) = ("/ip4/192.0.2.1/tcp/4001", "/dns/a.example/tcp/443/https");
+    let record = |id: &str, address: &str, protocol: &str| json!({"Schema": "peer", "ID": id, "Addrs": [address], "Protocols": [format!("transport-{protocol}")]});
+    let records = [
+        record(peer, at_peer, "bitswap"),
+        record("no ID", at_peer, "bitswap"),
+        record(server, at_server, "ipfs-gateway-http"),
+        record(peer, at_peer, "bitswap"),
+    ];
+    let body = json!({ "Providers": records }).to_string();
+    let router = SourceServer::start(always("200 OK", "content-type: application/json\r\n", body)).await;
+    let gateway = listening(|config| config.retrieval.routers = vec![router.url()]).await;
+    let cid = gateway.add("", "provided").await;
+    let own = peer_address(&gateway).await;
+    let (at_own, own) = own.rsplit_once("/p2p/").unwrap();
+    let absent = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku";
+    let (own, peer, server) = ((own, at_own), (peer, at_peer), (server, at_server));
+    for (query, expected) in [
+        (cid.clone(), vec![own, peer, server]),
+        (format!("{cid}&num-providers=2"), vec![own, peer]),
+        (absent.to_owned(), vec![peer, server]),
+        (format!("{absent}&offline=true"), vec![]),
+    ] {
+        let found = gateway.rpc(&format!("routing/findprovs?arg={query}")).send().await.unwrap();
+        let line =
+            |(id, address)| json!({"Extra": "", "ID": "", "Responses": [{"ID": id, "Addrs": [address]}], "Type": 4});
+        assert_eq!(ndjson(found).await, expected.into_iter().map(line).collect::<Vec<_>>(), "{query}");
+    }
+    let target = format!("GET /routing/v1/providers/{cid}?");
+    assert!(router.requests().iter().any(|head| head.starts_with(&target)), "{:?}", router.requests());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn clients_may_name_sources_if_the_operator_allows_it() {
     let origin = listening(|_| {}).await;
     let cid = origin.add("", "named by a client").await;

@@ -5,11 +5,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use ipfrs_core::codec;
 use reqwest::{Body, Method};
 use serde_json::json;
 use tokio::time::timeout;
 
 use crate::content;
+use crate::crafted::Dag;
 use crate::harness::{TestGateway, client};
 use crate::wire::Wire;
 
@@ -147,6 +149,33 @@ async fn unread_batches_hold_the_memory_for_their_items() {
         wire.take(1_000).await;
         assert!(gateway.metric(MEMORY).await >= least, "{route} {accept}");
         wire.rest().await;
+        timeout(WATCHDOG, gateway.until_metric(MEMORY, |bytes| bytes == 0)).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_commands_hold_the_memory_for_their_paths_and_entries() {
+    let gateway = TestGateway::start().await;
+    let mut dag = Dag::default();
+    let leaf = dag.put(codec::RAW, vec![7; 1_000]);
+    // 4,096 entries with names of 200 bytes.
+    let mut shard = dag.full_shard(&"n".repeat(199), leaf);
+    for _ in 0..3 {
+        shard = dag.full_shard("", shard);
+    }
+    let file = dag.file(b"", &vec![(leaf, 1_000); 20_000]);
+    dag.import(&gateway).await;
+    for (command, least) in [
+        (format!("ls?arg={shard}&resolve-type=false&size=false"), 4_096 * 200),
+        // The links of each root are in memory.
+        (format!("cat?arg={file}&arg={file}&arg={file}"), 3 * 20_000 * 40),
+        (format!("ls?arg={file}&arg={file}&arg={file}&stream=true"), 3 * 20_000 * 40),
+    ] {
+        let mut wire = Wire::connect_with_small_window(&gateway).await;
+        wire.send(format!("POST /api/v0/{command} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await;
+        wire.take(1_000).await;
+        assert!(gateway.metric(MEMORY).await >= least, "{command}");
+        drop(wire);
         timeout(WATCHDOG, gateway.until_metric(MEMORY, |bytes| bytes == 0)).await.unwrap();
     }
 }

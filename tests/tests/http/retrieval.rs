@@ -210,9 +210,11 @@ async fn requests_that_must_stay_offline_fetch_nothing() {
     assert_eq!(get().header("cache-control", "only-if-cached").send().await.unwrap().status(), 412);
     assert_eq!(get().header("host", "local.example").send().await.unwrap().status(), 404);
     for command in ["cat", "block/get", "dag/get", "ls", "get", "dag/stat", "pin/add"] {
-        let response = gateway.rpc(&format!("{command}?arg={}&offline=true", original.cid)).send().await.unwrap();
-        let message = rpc_failure(response).await;
-        assert!(message.contains("block was not found locally (offline)"), "{command}: {message}");
+        for option in ["offline=true", "local=true", "L=tRuE"] {
+            let response = gateway.rpc(&format!("{command}?arg={}&{option}", original.cid)).send().await.unwrap();
+            let message = rpc_failure(response).await;
+            assert!(message.contains("block was not found locally (offline)"), "{command} {option}: {message}");
+        }
     }
     assert!(source.requests().is_empty(), "{:?}", source.requests());
     assert_eq!(get().send().await.unwrap().status(), 504);

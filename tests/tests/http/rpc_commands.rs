@@ -1,6 +1,6 @@
 //! Rules that follow from the definitions of all commands: paths, arguments and bodies.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::harness::{TestGateway, header, ndjson, rpc_failure};
 use crate::multipart::Form;
@@ -143,61 +143,6 @@ async fn links_of_nodes_are_changed_and_compared() {
     let message =
         rpc_failure(gateway.rpc(&format!("object/patch/rm-link?arg={odd}&arg=x")).send().await.unwrap()).await;
     assert!(message.starts_with("cannot remove links from a UnixFS File node"), "{message}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn hashes_of_kubo_are_computed_and_truncated() {
-    let gateway = TestGateway::start().await;
-    // Computed by Kubo 0.42.
-    for (hash, cid) in [
-        ("sha1", "bafkrcfhvoljzn6xjebtcq4kpwlhab5zostzcldy"),
-        ("sha3-224", "bafkrohcqsoy6uh7nipzupnf7r6hgcm2ooukrmudohefq7jtxldjq"),
-        ("sha3-384", "bafkrkmcftmuej7vg4outpkbzpqgwtqdntrwjipqvlwsfjrry6vbeffxjst6qgopkenbwp7ybisj3kgw3tuxa"),
-        ("blake2b-160", "bafkzjzacctjppgn3syijncro7khxnawv6ly5iuld24"),
-        ("blake2s-256", "bafk6bzacea4wtm4smzkamwlgw34ntjsxrgypo3kw4hrkwz65st5ko4evsgd4u"),
-        ("dbl-sha2-256", "bafkvmihmwzn3td45sbnxarmjq3bz7s5no4k6l4x4yoy7a53h27ed4jbyzq"),
-        (
-            "shake-256",
-            "bafkrsqgbjrcs44zz6rw3oyzvhnfilnggrd5sbfx7vpocu5l6saa3c4nx46i35n25grwbtspffgk6goz7oftkeoflsbl5xsauud7eeyxhzwscm",
-        ),
-        ("identity", "bafkqabtimvwgy3yk"),
-    ] {
-        assert_eq!(gateway.add(&format!("hash={hash}"), "hello\n").await, cid, "{hash}");
-        assert_eq!(said(&gateway, &format!("cat?arg={cid}")).await.1, "hello\n", "{hash}");
-    }
-    let put = |query: &'static str| gateway.post_form(query, Form::new().file("f", "block data"));
-    let stat = ndjson(put("block/put?mhlen=20").await).await;
-    let cid = stat[0]["Key"].as_str().unwrap();
-    assert_eq!(said(&gateway, &format!("block/get?arg={cid}")).await, (200, "block data".to_owned()));
-    for (query, why) in [
-        ("block/put?mhlen=19", "digest too small: sha2-256 digest got 19 bytes, minimum 20"),
-        ("block/put?mhlen=33", "requested length was too large for digest"),
-        ("block/put?mhtype=nope", "unrecognized multihash function: nope"),
-    ] {
-        let message = rpc_failure(put(query).await).await;
-        assert!(message.starts_with(why), "{query}: {message}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn json_and_cbor_nodes_have_the_cids_of_kubo() {
-    let gateway = TestGateway::start().await;
-    let json = r#"{"a":1,"b":[true,null,"x"]}"#;
-    let mut cids = Vec::new();
-    for store in ["json", "cbor", "dag-cbor"] {
-        let command = format!("dag/put?input-codec=json&store-codec={store}");
-        let line = ndjson(gateway.post_form(&command, Form::new().file("", json)).await).await;
-        cids.push(line[0]["Cid"]["/"].as_str().unwrap().to_owned());
-    }
-    for cid in &cids {
-        let pretty = said(&gateway, &format!("dag/get?arg={cid}&output-codec=json")).await.1;
-        assert_eq!(pretty, "{\n\t\"a\": 1,\n\t\"b\": [\n\t\ttrue,\n\t\tnull,\n\t\t\"x\"\n\t]\n}\n", "{cid}");
-        let dag_json: Value = serde_json::from_str(&said(&gateway, &format!("dag/get?arg={cid}")).await.1).unwrap();
-        assert_eq!(dag_json, serde_json::from_str::<Value>(json).unwrap());
-    }
-    let link = Form::new().file("", r#"{"l":{"/":"bafkqaaa"}}"#);
-    let message = rpc_failure(gateway.post_form("dag/put?store-codec=json", link).await).await;
-    assert!(message.starts_with("cannot marshal IPLD links to this codec"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

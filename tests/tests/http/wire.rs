@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
@@ -114,6 +115,11 @@ impl Wire {
     pub(crate) async fn end(&mut self) {
         let read = timeout(PATIENCE, self.0.read(&mut [0])).await.expect("the server closes within a minute");
         assert_eq!(read.unwrap(), 0);
+    }
+
+    /// Whether bytes have arrived that are not yet read, or the server has closed the connection.
+    pub(crate) fn has_received(&mut self) -> bool {
+        self.0.fill_buf().now_or_never().is_some()
     }
 
     /// Reads `len` bytes.

@@ -1,7 +1,7 @@
 //! The flatfs datastore: one file per block, in directories named by a part of its key (go-ds-flatfs).
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -71,15 +71,18 @@ impl Flatfs {
     pub(crate) fn read(&self, cid: &Cid) -> Result<Option<Vec<u8>>> {
         let key = base32(&cid.hash().to_bytes());
         let path = self.path.join(self.sharding.directory(&key)).join(format!("{key}.{EXTENSION}"));
-        let size = match fs::metadata(&path) {
-            Ok(metadata) => metadata.len(),
+        let cannot = || format!("cannot read {}", path.display());
+        let file = match File::open(&path) {
+            Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
+            Err(e) => return Err(e).with_context(cannot),
         };
-        if size > MAX_BIG_BLOCK_BYTES as u64 {
-            bail!("{} has {size} bytes, over the limit of {MAX_BIG_BLOCK_BYTES} for blocks", path.display());
+        let mut block = Vec::new();
+        file.take(MAX_BIG_BLOCK_BYTES as u64 + 1).read_to_end(&mut block).with_context(cannot)?;
+        if block.len() > MAX_BIG_BLOCK_BYTES {
+            bail!("{} is over the limit of {MAX_BIG_BLOCK_BYTES} bytes for blocks", path.display());
         }
-        fs::read(&path).map(Some).with_context(|| format!("cannot read {}", path.display()))
+        Ok(Some(block))
     }
 
     fn shards(&self) -> Result<Vec<PathBuf>> {

@@ -5,13 +5,16 @@
 
 mod bytes;
 mod checksum;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzzing;
 mod log;
 mod manifest;
 mod table;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -21,6 +24,9 @@ use self::table::Table;
 
 /// Maximum size of a table or a log, in bytes: far above what LevelDB writes.
 const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Beginning of the names of manifests.
+const MANIFEST: &str = "MANIFEST-";
 
 /// Key of an entry: the key itself, then later entries first.
 type Order = (Vec<u8>, Reverse<u64>);
@@ -42,7 +48,12 @@ impl LevelDb {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let current = fs::read_to_string(path.join("CURRENT"))
             .with_context(|| format!("{} is no LevelDB database", path.display()))?;
-        let manifest = Manifest::parse(&read_file(&path.join(current.trim()))?)?;
+        let current = current.trim();
+        // Another path could name any file of this machine.
+        if !current.starts_with(MANIFEST) || current.contains('/') {
+            bail!("CURRENT in {} names no manifest, but {current:?}", path.display());
+        }
+        let manifest = Manifest::parse(&read_file(&path.join(current))?)?;
         let mut recent = BTreeMap::new();
         for number in logs(path, &manifest)? {
             let content = read_file(&path.join(format!("{number:06}.log")))?;
@@ -146,8 +157,11 @@ fn logs(path: &Path, manifest: &Manifest) -> Result<Vec<u64>> {
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {
     let cannot = || format!("cannot read {}", path.display());
-    if fs::metadata(path).with_context(cannot)?.len() > MAX_FILE_BYTES {
+    let mut content = Vec::new();
+    let file = File::open(path).with_context(cannot)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut content).with_context(cannot)?;
+    if content.len() as u64 > MAX_FILE_BYTES {
         bail!("{} is too long for a file of LevelDB", path.display());
     }
-    fs::read(path).with_context(cannot)
+    Ok(content)
 }

@@ -57,10 +57,18 @@ impl Audited {
         self.send("POST", "/graphql", &[("content-type", "application/json")], body)
     }
 
-    /// Calls a method with gRPC-Web.
+    /// Calls a method that takes one message, with gRPC-Web.
     fn call(&self, method: &str, message: &[u8]) {
-        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
-        let body = [&[0][..], &length, message].concat();
+        self.call_with(method, &[message]);
+    }
+
+    /// Calls a method that takes a stream, with gRPC-Web.
+    fn call_with(&self, method: &str, messages: &[&[u8]]) {
+        let mut body: Vec<u8> = Vec::new();
+        for message in messages {
+            let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+            body.extend([&[0][..], &length, *message].concat());
+        }
         self.send("POST", &format!("/ipfrs.{method}"), &[("content-type", "application/grpc-web+proto")], body);
     }
 
@@ -99,9 +107,20 @@ fn changes_over_http_have_one_line_with_their_outcome() {
     assert!(sent.status.starts_with('2'), "{}: {}", sent.status, sent.body);
     audited.expect("/v1/stream/upload/{id}", &format!("PATCH {}", begun.location), &sent.status);
 
-    let put = audited.send("POST", "/v1/block/batch/put", &json, r#"{"blocks":[{"data":"aGVsbG8="}]}"#);
-    assert_eq!(put.status, "200", "{}", put.body);
-    audited.expect("/v1/block/batch/put", "POST /v1/block/batch/put", "200");
+    let file = [("content-type", "application/octet-stream")];
+    assert_eq!(audited.send("POST", "/v1/stream/upload", &file, "text").status, "200");
+    let stored = "POST /v1/stream/upload QmY2T5EfgLn8qWCt8eus6VX1gJuAp1nmUSdmoehgMxznAf";
+    audited.expect("/v1/stream/upload", stored, "200");
+
+    let first = "POST /v1/block/batch/put bafkreibm6jg3ux5qumhcn2b3flc3tyu6dmlb4xa7u5bf44yegnrjhc4yeq";
+    for (body, stored) in [
+        (r#"{"blocks":[{"data":"aGVsbG8="}]}"#, first.to_owned()),
+        (r#"{"blocks":[{"data":"aGVsbG8="},{"data":"YQ=="}]}"#, format!("{first} and 1 more")),
+    ] {
+        let put = audited.send("POST", "/v1/block/batch/put", &json, body);
+        assert_eq!(put.status, "200", "{}", put.body);
+        audited.expect("/v1/block/batch/put", &stored, "200");
+    }
 
     let wanted = format!(r#"{{"cid":"{IDENTITY}"}}"#);
     let pinned = audited.send("POST", "/pinning/v1/pins", &json, wanted);
@@ -147,7 +166,22 @@ fn changes_over_graphql_and_grpc_have_one_line_with_their_outcome() {
     audited.expect("graphql deleteBlock", ABSENT, &code);
 
     audited.call("block.v1.BlockService/PutBlock", &text(1, "another"));
-    audited.expect("/ipfrs.block.v1.BlockService/PutBlock", "", "OK");
+    let cid_of_another = "bafkreifoisfmq3corzg6yzcxffyi55ayooxhtrw77bhp64zwbgeuq7yi4u";
+    audited.expect("/ipfrs.block.v1.BlockService/PutBlock", cid_of_another, "OK");
+    let blocks = ["first", "second", "third"].map(|data| text(1, data));
+    audited.call_with("block.v1.BlockService/BatchPutBlocks", &blocks.each_ref().map(Vec::as_slice));
+    let stored = "bafkreifhsn5wjogkuwhqg4q3w25m6xdyzmrv727a44frxbgntfkbiynary and 2 more";
+    audited.expect("/ipfrs.block.v1.BlockService/BatchPutBlocks", stored, "OK");
+    audited.call("dag.v1.DagService/PutDag", &text(1, r#"{"a":1}"#));
+    let node = "bafyreihltcnuuyqp2jm24aqydpnlj7b6w3ogwrplomrjtg5rifv44mmjey";
+    audited.expect("/ipfrs.dag.v1.DagService/PutDag", node, "OK");
+    audited.call_with("file.v1.FileService/AddFile", &[&text(1, ""), &text(2, "hello")]);
+    let file = "QmWfVY9y3xjsixTgbd9AorQxH7VtMpzfx2HaWtsoUYecaX";
+    audited.expect("/ipfrs.file.v1.FileService/AddFile", file, "OK");
+    // A tensor "t" of one Boolean.
+    audited
+        .call_with("tensor.v1.TensorService/PutTensor", &[b"\x0a\x08\x0a\x01t\x10\x01\x1a\x01\x01", b"\x12\x01\x01"]);
+    audited.expect("/ipfrs.tensor.v1.TensorService/PutTensor", "QmaEkjaHUjapP6sh3FraPdHevgPtRqWMeiKrFe78QaKy2x", "OK");
     audited.call("block.v1.BlockService/DeleteBlock", &text(1, ABSENT));
     audited.expect("/ipfrs.block.v1.BlockService/DeleteBlock", ABSENT, "OK");
     audited.call("file.v1.FileService/UnpinFile", &text(1, &format!("/ipfs/{cid}")));

@@ -31,6 +31,7 @@ mod memory_limit;
 mod migrate;
 mod multiformats;
 mod names;
+mod network;
 #[cfg(target_os = "linux")]
 mod open_files;
 mod packaging;

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::Place;
+use crate::harness::{Place, skipped};
 
 fn file(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
@@ -53,6 +55,32 @@ fn packaged_settings_are_valid() {
     let metrics = answer(&format!("Authorization: Bearer {token}\r\n"));
     assert!(metrics.starts_with("HTTP/1.1 200") && metrics.contains("ipfrs_http_requests_total"), "{metrics}");
     daemon.kill();
+}
+
+#[test]
+fn systemd_accepts_the_units() {
+    const INSTALLED: &str = "/usr/bin/ipfrs-cli";
+    let place = Place::new();
+    let units = ["ipfrs.service", "ipfrs.socket"];
+    for name in units {
+        let unit = file(&format!("packaging/{name}"));
+        assert!(name != "ipfrs.service" || unit.contains(INSTALLED), "{unit}");
+        // The program must exist.
+        place.write(name, unit.replace(INSTALLED, env!("CARGO_BIN_EXE_ipfrs-cli")).as_bytes());
+    }
+    let paths = units.map(|name| place.path(name));
+    let output = match Command::new("systemd-analyze").args(["verify", "--man=no"]).args(&paths).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return skipped("systemd-analyze is not installed, so the units of systemd are not verified");
+        }
+        Err(error) => panic!("systemd-analyze: {error}"),
+    };
+    let text = String::from_utf8_lossy(&output.stderr);
+    // Unknown keys are only reported. Other units of this machine may have faults.
+    let is_about_ours = |line: &&str| paths.iter().any(|path| line.contains(&*path.to_string_lossy()));
+    let faults: Vec<_> = text.lines().filter(is_about_ours).collect();
+    assert!(output.status.success() && faults.is_empty(), "{}: {text}", output.status);
 }
 
 #[test]

@@ -24,6 +24,7 @@ use tonic::{Status, Streaming};
 
 use super::pipeline::{Pipeline, Waiting, detached};
 use super::{get, has, put};
+use crate::audit_target::AuditTarget;
 use crate::error::{self, Fault};
 use crate::inbound::{Inbound, paused};
 
@@ -33,11 +34,12 @@ const MAX_STREAMED_BLOCKS: usize = 50_000;
 const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
 /// Stores the blocks of a stream, several at a time, and returns the results in order. `memory` is reserved for blocks
-/// that wait.
+/// that wait. `audited` gets the content IDs.
 pub(super) async fn put_all(
     node: &Node,
     memory: RequestMemory,
     blocks: Inbound<BatchPutBlocksRequest>,
+    audited: &AuditTarget,
 ) -> Result<BatchPutBlocksResponse, Status> {
     let requests = stream::try_unfold((blocks, 0_usize), |(mut blocks, count)| async move {
         let Some(mut message) = blocks.next().await? else { return Ok(None) };
@@ -63,6 +65,7 @@ pub(super) async fn put_all(
     while let Some(outcome) = outcomes.try_next().await? {
         let result = match outcome {
             Ok(block) => {
+                audited.note_block(&block.cid);
                 response.stored += 1;
                 response.stored_bytes += block.size;
                 PutOutcome::Block(block)

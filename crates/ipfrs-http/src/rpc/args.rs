@@ -8,7 +8,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use http::request::Parts;
-use ipfrs_core::{Base, Cid, Error, Result, cid_text, cid_to_string, parse_cid, to_base, uri_as_path};
+use ipfrs_core::{Base, Cid, Error, Result, cid_text, cid_to_string, to_base, uri_as_path};
 use ipfrs_middleware::{RequestDeadline, RequestMemory};
 use ipfrs_node::{ContentPath, LinkName, Node};
 use ipfrs_rpc::duration;
@@ -18,12 +18,14 @@ use percent_encoding::percent_decode_str;
 use super::command_result::has_body;
 use super::definition::Command;
 use super::options::Options;
+use super::paths::{cleaned, content_path};
 use super::{multipart, stdin};
 use crate::command_log::RunningCommand;
 use crate::error::RpcError;
 use crate::state::AppState;
 
 /// Arguments and options of a command from the query and the body, and response options from the request headers.
+#[cfg_attr(test, derive(Default))]
 #[derive(Debug, Clone)]
 pub(super) struct Args {
     arguments: Vec<String>,
@@ -74,22 +76,8 @@ impl Args {
         if let Some(deadline) = request.extensions().get::<RequestDeadline>().filter(|_| command.is_maintenance) {
             deadline.lift();
         }
-        let (mut arguments, mut paths, mut options) = (Vec::new(), Vec::new(), Vec::new());
-        if let Some(escaped) = argument_in_path(request.uri().path(), command.path) {
-            let argument: LinkName = percent_decode_str(escaped).collect::<Vec<_>>().into();
-            arguments.push(argument.to_string_lossy().into_owned());
-            paths.push(argument);
-        }
-        for pair in request.uri().query().unwrap_or_default().split('&') {
-            for (name, value) in form_urlencoded::parse(pair.as_bytes()) {
-                if name == "arg" {
-                    paths.push(unescaped(pair.split_once('=').unwrap_or_default().1));
-                    arguments.push(value.into_owned());
-                } else {
-                    options.push((name.into_owned(), value.into_owned()));
-                }
-            }
-        }
+        let found = in_address(request.uri().path(), request.uri().query().unwrap_or_default(), command);
+        let InAddress { mut arguments, mut paths, options } = found;
         let is_multipart = multipart::boundary(request.headers())?.is_some();
         if let Some(file) = command.file().filter(|_| !is_multipart && !has_body(&request)) {
             return Err(RpcError::Request(format!("file argument '{}' is required", file.name)));
@@ -265,6 +253,37 @@ impl Args {
     }
 }
 
+/// Arguments and options in the address of a request.
+#[derive(Debug, Default)]
+pub(super) struct InAddress {
+    pub(super) arguments: Vec<String>,
+    /// The same arguments as bytes.
+    pub(super) paths: Vec<LinkName>,
+    /// All other names and values of the query.
+    pub(super) options: Vec<(String, String)>,
+}
+
+/// Returns the arguments and options in the path and the query of a request.
+pub(super) fn in_address(path: &str, query: &str, command: &Command) -> InAddress {
+    let mut found = InAddress::default();
+    if let Some(escaped) = argument_in_path(path, command.path) {
+        let argument: LinkName = percent_decode_str(escaped).collect::<Vec<_>>().into();
+        found.arguments.push(argument.to_string_lossy().into_owned());
+        found.paths.push(argument);
+    }
+    for pair in query.split('&') {
+        for (name, value) in form_urlencoded::parse(pair.as_bytes()) {
+            if name == "arg" {
+                found.paths.push(unescaped(pair.split_once('=').unwrap_or_default().1));
+                found.arguments.push(value.into_owned());
+            } else {
+                found.options.push((name.into_owned(), value.into_owned()));
+            }
+        }
+    }
+    found
+}
+
 /// Returns the argument that follows a command in the path of a request: `/cat/{argument}`.
 fn argument_in_path<'a>(path: &'a str, command: &str) -> Option<&'a str> {
     path.strip_prefix('/')?.strip_prefix(command)?.strip_prefix('/').filter(|argument| !argument.is_empty())
@@ -290,50 +309,6 @@ fn only<'a, T>(arguments: &'a [T], name: &str) -> Result<&'a T, RpcError> {
     }
 }
 
-/// Parses a path or URI as Kubo does, resolving a name: relative parts are removed first.
-pub(super) async fn content_path(node: &Node, argument: &LinkName) -> Result<ContentPath, RpcError> {
-    Ok(node.content_path(checked_path(argument)?).await?)
-}
-
-/// Returns a path or URI as a path without relative parts. A path without a namespace must begin with a content ID.
-pub(super) fn checked_path(argument: &LinkName) -> Result<LinkName> {
-    let argument = LinkName::from(&*uri_as_path(argument.as_bytes()));
-    let path = cleaned(argument.as_bytes());
-    let invalid = |why: &str| Err(Error::invalid(format!("invalid path {argument:?}: {why}")));
-    let few = "path does not have enough components";
-    let mut parts = path.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
-    match (path.as_bytes().first(), parts.next()) {
-        (None, _) | (_, None) => return invalid(few),
-        (Some(b'/'), Some(b"ipfs" | b"ipns" | b"ipld")) if parts.next().is_none() => return invalid(few),
-        (Some(b'/'), Some(b"ipfs" | b"ipns" | b"ipld")) => {}
-        (Some(b'/'), Some(other)) => {
-            let other = LinkName::from(other);
-            return invalid(&format!("unknown namespace: {other:?}"));
-        }
-        (_, Some(root)) if LinkName::from(root).to_str().is_none_or(|root| parse_cid(root).is_err()) => {
-            return invalid(few);
-        }
-        _ => {}
-    }
-    Ok(path)
-}
-
-/// Returns a path without empty parts, `.` and `..`, and without the name before each `..`, like Go's `path.Clean`. As
-/// in Kubo, a slash at the end stays.
-pub(super) fn cleaned(path: &[u8]) -> LinkName {
-    let mut parts: Vec<&[u8]> = Vec::new();
-    for part in path.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    let start: &[u8] = if path.starts_with(b"/") { b"/" } else { b"" };
-    let end: &[u8] = if path.ends_with(b"/") && !parts.is_empty() { b"/" } else { b"" };
-    [start, parts.join(&b'/').as_slice(), end].concat().into()
-}
-
 /// Returns the base with a name, or with a prefix as its name.
 fn named_base(name: &str) -> Result<Base> {
     let mut chars = name.chars();
@@ -348,6 +323,7 @@ fn unescaped(value: &str) -> LinkName {
 }
 
 /// Format of content IDs, with the base that `cid-base` selects.
+#[cfg_attr(test, derive(Default))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Render {
     base: Option<Base>,

@@ -10,9 +10,10 @@ use ipfrs_middleware::RequestMemory;
 use ipfrs_node::{BlockFormat, LinkName, PutBlock, PutBlockOptions};
 use ipfrs_rpc::types::{BlockStat, RemovedBlock};
 
-use super::args::{Args, content_path};
+use super::args::Args;
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
+use super::paths::content_path;
 use super::{hash_option, output};
 use crate::body;
 use crate::error::{RpcError, rpc_removal_message};

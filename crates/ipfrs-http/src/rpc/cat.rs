@@ -6,9 +6,10 @@ use futures::{StreamExt, stream};
 use ipfrs_core::Error;
 use ipfrs_node::{FileContent, ObjectKind, Span};
 
-use super::args::{Args, content_path};
+use super::args::Args;
 use super::command_result::CommandResult;
 use super::output;
+use super::paths::content_path;
 use crate::body::begun;
 use crate::content_limits::{self, Remedy};
 use crate::state::AppState;
@@ -25,12 +26,15 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> CommandRes
     let is_part = offset.is_some() || limit.is_some();
     let (mut skip, mut left) = (offset.unwrap_or(0), limit.unwrap_or(u64::MAX));
     let (mut parts, mut length) = (Vec::new(), 0);
+    let (mut memory, mut taken) = (state.memory.reservation(), 0);
     for path in args.required_paths("ipfs-path")? {
         // As in Kubo, paths behind the end of the output are not looked up.
         if left == 0 {
             break;
         }
         let object = state.node.resolve(content_path(&state.node, path).await?).await?.whole()?;
+        taken += object.resolved.memory_bytes() as usize;
+        memory.grow_to(taken)?;
         let file = match &object.kind {
             ObjectKind::File(file) => file.clone(),
             ObjectKind::Directory(_) => {
@@ -58,9 +62,13 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> CommandRes
         parts.push(Part::File(file, Span { start, len }));
     }
     let node = state.node.clone();
-    let pieces = stream::iter(parts).flat_map(move |part| match part {
-        Part::File(file, span) => node.read(&file, span).boxed(),
-        Part::Bytes(bytes) => stream::iter([Ok(bytes)]).boxed(),
+    let pieces = stream::iter(parts).flat_map(move |part| {
+        // Held until all files are read.
+        let _ = &memory;
+        match part {
+            Part::File(file, span) => node.read(&file, span).boxed(),
+            Part::Bytes(bytes) => stream::iter([Ok(bytes)]).boxed(),
+        }
     });
     let pieces = begun(pieces.boxed()).await?;
     Ok(output::bytes(pieces, length, args.takes_trailers))

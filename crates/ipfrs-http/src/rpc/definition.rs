@@ -12,12 +12,12 @@ use crate::state::AppState;
 static GLOBALS: &[Opt] = &[
     Opt::text(&["cid-base"]),
     Opt::bool(&["upgrade-cidv0-in-output"]),
-    // Processed by `globals` before the command's own options.
+    // The global ones are processed by `globals` before the command's own options.
     Opt::text(&["timeout"]).global(),
     Opt::text(&["encoding", "enc"]).global(),
     Opt::bool(&["offline"]).global(),
     Opt::bool(&["stream-channels"]).unused(),
-    Opt::bool(&["local", "L"]).unused(),
+    Opt::bool(&["local", "L"]).global(),
     Opt::bool(&["debug", "D"]).unused(),
     Opt::bool(&["help"]).unused(),
     Opt::bool(&["h"]).unused(),

@@ -8,7 +8,7 @@ use ipfrs_rpc::types::{CidLink, FileReference, Reference as Line};
 
 use super::args::Args;
 use super::command_result::CommandResult;
-use super::root_argument::parse_root;
+use super::paths::parse_root;
 use super::{long_command, refs};
 use crate::error::rpc_part_message;
 use crate::state::AppState;

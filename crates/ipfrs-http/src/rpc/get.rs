@@ -15,9 +15,10 @@ use ipfrs_middleware::{Client, Share};
 use ipfrs_node::{LinkName, Mtime, ObjectKind, Span};
 use tokio::sync::Semaphore;
 
-use super::args::{Args, checked_path};
+use super::args::Args;
 use super::command_result::CommandResult;
 use super::output;
+use super::paths::checked_path;
 use crate::body::{begun, gathered};
 use crate::content_limits::{self, Remedy};
 use crate::error::RpcError;

@@ -1,4 +1,4 @@
-//! Options that every command has: `timeout` and `encoding`.
+//! Options that every command obeys: `timeout`, `encoding`, `offline` and `local`.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -20,6 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use super::args::takes_trailers;
 use super::encoding::Encoding;
 use super::offline::OfflineBody;
+use super::options::go_bool;
 use super::output;
 use crate::body::{X_STREAM_ERROR, header_text};
 use crate::error::{RpcError, rpc_failure, rpc_failure_response};
@@ -45,7 +46,8 @@ impl Globals {
                     })?;
                     globals.timeout = (!timeout.is_zero()).then(|| (timeout, value.into_owned()));
                 }
-                "offline" | "local" | "L" => globals.offline |= is_set(&value),
+                // Other values are refused with those of the command's own options.
+                "offline" | "local" | "L" => globals.offline |= go_bool(&value) == Some(true),
                 "encoding" | "enc" => {
                     globals.encoding = Encoding::named(&value).ok_or_else(|| format!("invalid encoding: {value}"))?;
                 }
@@ -67,12 +69,6 @@ pub(crate) async fn apply(mut request: Request, next: Next) -> Response {
     let context = RequestContext { offline, expected: expected(&request), ..RequestContext::default() };
     let response = with_context(context, limited(globals, request, next)).await;
     if offline { response.map(OfflineBody::body) } else { response }
-}
-
-/// Whether the value of an option that is a flag sets it, as in Go's `strconv.ParseBool`. The command's own options are
-/// checked later.
-fn is_set(value: &str) -> bool {
-    matches!(value, "" | "1" | "t" | "T" | "TRUE" | "true" | "True")
 }
 
 /// Returns the part that a command reads below the target of its path.

@@ -6,8 +6,9 @@ use ipfrs_core::{Error, Result, codec, timestamp};
 use ipfrs_node::{Listed, ListedKind, ObjectKind};
 use ipfrs_rpc::types::{Link, Listing, Listings};
 
-use super::args::{Args, Render, content_path};
+use super::args::{Args, Render};
 use super::command_result::CommandResult;
+use super::paths::content_path;
 use super::{attributes, output};
 use crate::state::AppState;
 
@@ -16,6 +17,12 @@ const MAX_LINKS: usize = 65_536;
 
 /// Maximum size of their names and of the targets of symlinks, in bytes.
 const MAX_TEXT_BYTES: usize = 16 * 1024 * 1024;
+
+/// Memory that an entry takes besides its texts, in bytes: as it was read, as a link and as JSON.
+const ENTRY_BYTES: usize = 768;
+
+/// Number of times that the texts of an entry are in memory.
+const TEXT_COPIES: usize = 4;
 
 /// How Go writes a time that is not set.
 const NO_TIME: &str = "0001-01-01T00:00:00Z";
@@ -27,8 +34,11 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
     let streamed = args.is_set("stream");
     let paths = args.required_paths("ipfs-path")?;
     let mut listings = Vec::with_capacity(paths.len());
+    let (mut memory, mut taken) = (state.memory.reservation(), 0);
     for path in paths {
         let object = state.node.resolve(content_path(&state.node, path).await?).await?.whole()?;
+        taken += object.resolved.memory_bytes() as usize;
+        memory.grow_to(taken)?;
         if matches!(object.kind, ObjectKind::Other) && !has_known_links(object.cid.codec()) {
             return Err(object.not_unixfs("use dag/get to see its links").await.into());
         }
@@ -41,6 +51,8 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
     let (takes_trailers, render) = (args.takes_trailers, args.render);
     if streamed {
         let lines = stream::iter(listings).flat_map(move |(path, entries)| {
+            // Held until all paths are listed.
+            let _ = &memory;
             entries.map(move |entry| {
                 let links = vec![link(render, entry?)?];
                 output::line(&Listings { objects: vec![Listing { hash: path.clone(), links }] })
@@ -68,6 +80,8 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
                 );
             };
             (links_left, text_left) = (links, bytes);
+            taken += ENTRY_BYTES + TEXT_COPIES * text;
+            memory.grow_to(taken)?;
             entries.push(entry);
         }
         // Shards are ordered by hash. The stable sort keeps the order of entries without names.
@@ -75,7 +89,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
         let links = entries.into_iter().map(|entry| link(render, entry)).collect::<Result<_>>()?;
         objects.push(Listing { hash: path, links });
     }
-    Ok(output::object(Listings { objects }))
+    Ok(output::large_object(Listings { objects }, memory)?)
 }
 
 /// Whether blocks of a codec, which are not UnixFS, can be listed by their links.

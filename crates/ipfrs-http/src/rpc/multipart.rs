@@ -290,13 +290,14 @@ fn in_charset(value: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use ipfrs_node::{MemoryStore, Node, NodeConfig};
     use prometheus::Registry;
 
     use super::*;
 
-    async fn pool() -> (tempfile::TempDir, MemoryPool) {
+    /// Returns the memory of a node, and its repo.
+    pub(in crate::rpc) async fn pool() -> (tempfile::TempDir, MemoryPool) {
         let (repo, config) = (tempfile::tempdir().unwrap(), NodeConfig::default());
         let node = Node::builder(repo.path()).engine(Arc::new(MemoryStore::default())).config(config).open().await;
         (repo, MemoryPool::register(&node.unwrap(), &Registry::new()).unwrap())

@@ -13,10 +13,11 @@ use ipfrs_node::{Answers, LinkName, MAX_RECORD_BYTES, Name, NameRoot, Node, Publ
 use ipfrs_rpc::duration;
 use ipfrs_rpc::types::{InspectedRecord, PublishedName, RecordEntry, RecordValidation, ResolvedPath};
 
-use super::args::{Args, checked_path, cleaned};
+use super::args::Args;
 use super::command_result::CommandResult;
 use super::multipart::one_file;
 use super::output;
+use super::paths::{checked_path, cleaned};
 use crate::state::AppState;
 
 /// `name/publish?arg=path[&key=][&resolve=][&lifetime=][&ttl=][&sequence=][&v1compat=]`: publishes a name. The record

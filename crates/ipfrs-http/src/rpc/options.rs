@@ -176,6 +176,7 @@ enum Value {
 }
 
 /// Options of a request, by their first names.
+#[cfg_attr(test, derive(Default))]
 #[derive(Debug, Clone)]
 pub(super) struct Options {
     given: Vec<Given>,
@@ -196,10 +197,12 @@ impl Options {
     /// supported.
     pub(super) fn read(defined: [&'static [Opt]; 3], pairs: &[(String, String)]) -> Result<Self, RpcError> {
         let defined_as = |name: &str| defined.iter().copied().flatten().find(|option| option.names.contains(&name));
+        // Each name is looked up once: there may be tens of thousands.
         let known = pairs.iter().filter_map(|(name, text)| Some((defined_as(name)?, name, text)));
-        for (option, name, _) in known.clone().filter(|(option, ..)| !matches!(option.kind, Kind::List)) {
-            let same = || known.clone().filter(|(other, ..)| other.name() == option.name());
-            if let Some((_, other, _)) = same().find(|(_, other, _)| *other != name) {
+        let known: Vec<(&Opt, &String, &String)> = known.collect();
+        for (option, name, _) in known.iter().filter(|(option, ..)| !matches!(option.kind, Kind::List)) {
+            let same = || known.iter().filter(|(other, ..)| other.name() == option.name());
+            if let Some((_, other, _)) = same().find(|(_, other, _)| other != name) {
                 return Err(RpcError::Request(format!(
                     "options {name:?} and {other:?} are the same: give one of them"
                 )));
@@ -227,7 +230,7 @@ impl Options {
 
     /// Whether the command's table allows a handler to read an option. One that is not in the table would never be
     /// found.
-    fn reads(&self, name: &str) -> bool {
+    pub(super) fn reads(&self, name: &str) -> bool {
         let mut options = self.defined.iter().copied().flatten();
         options.any(|option| option.name() == name && matches!(option.effect, Effect::Read | Effect::Printed))
     }
@@ -289,7 +292,7 @@ pub(super) fn go_number(text: &str) -> Option<u64> {
 }
 
 /// Parses a Boolean as go-ipfs-cmds does, ignoring case. An option without a value is true.
-fn go_bool(text: &str) -> Option<bool> {
+pub(super) fn go_bool(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "" | "1" | "t" | "true" => Some(true),
         "0" | "f" | "false" => Some(false),

@@ -7,6 +7,7 @@ use futures::{Stream, StreamExt};
 use http::header::{CONTENT_TYPE, TRAILER};
 use http::{HeaderName, HeaderValue};
 use ipfrs_core::{Base, Error, Result};
+use ipfrs_middleware::RequestMemory;
 use ipfrs_node::LinkName;
 use serde::Serialize;
 
@@ -32,6 +33,18 @@ pub(super) fn object(value: impl Serialize) -> Response {
     }
 }
 
+/// Same as [`object`], for a large value. `memory` is that of the value, and then holds the response until it is sent.
+///
+/// # Errors
+/// If there is not enough memory for the response.
+pub(super) fn large_object<T: Serialize>(value: T, mut memory: RequestMemory) -> Result<Response> {
+    let json = json_line(&value)?;
+    drop(value);
+    memory.grow_to(json.capacity())?;
+    memory.shrink_to(json.capacity());
+    Ok(([(CONTENT_TYPE, "application/json")], memory.hold(json)).into_response())
+}
+
 /// Returns the empty response of a path that is only the beginning of commands.
 pub(super) async fn nothing() -> Response {
     ([(CONTENT_TYPE, HeaderValue::from_static("application/json")), (X_CHUNKED_OUTPUT, ONE)], ()).into_response()
@@ -39,10 +52,14 @@ pub(super) async fn nothing() -> Response {
 
 /// Serializes a line of NDJSON.
 pub(super) fn line(value: &impl Serialize) -> Result<Bytes> {
+    json_line(value).map(Bytes::from)
+}
+
+fn json_line(value: &impl Serialize) -> Result<Vec<u8>> {
     let mut line =
         serde_json::to_vec(value).map_err(|e| Error::internal("a response is not valid JSON").with_source(e))?;
     line.push(b'\n');
-    Ok(line.into())
+    Ok(line)
 }
 
 /// Returns a response with a stream of JSON objects, one per line. If the stream fails, the last line is Kubo's error

@@ -10,7 +10,7 @@ use ipfrs_rpc::types::{PinState, PinStatus, RemotePin, RemoteService, RemoteServ
 
 use super::args::{Args, Render};
 use super::command_result::CommandResult;
-use super::root_argument::parse_root;
+use super::paths::parse_root;
 use super::{long_command, output};
 use crate::state::AppState;
 

@@ -3,10 +3,11 @@
 use axum::extract::State;
 use ipfrs_node::Answers;
 
-use super::args::{Args, checked_path};
+use super::args::Args;
 use super::command_result::CommandResult;
 use super::name::{check_dht_timeout, one_step, resolved_path};
 use super::output;
+use super::paths::checked_path;
 use crate::state::AppState;
 
 /// `resolve?arg=path[&recursive=]`: returns the block at the end of a path, and the remaining path within the block.

@@ -1,4 +1,4 @@
-//! `routing/get` and `routing/put`: records of IPNS names; `routing/findpeer`.
+//! `routing/get` and `routing/put`: records of IPNS names; `routing/findpeer` and `routing/findprovs`.
 
 use axum::extract::{Request, State};
 use base64::Engine;
@@ -12,7 +12,7 @@ use ipfrs_rpc::types::{PeerAddresses, RoutingEvent};
 use super::args::Args;
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
-use super::root_argument::parse_root;
+use super::paths::parse_root;
 use super::unavailable::needs_peers;
 use super::{output, swarm};
 use crate::body::{self, Whole};
@@ -24,6 +24,10 @@ const FOUND_PEER: u8 = 2;
 const ERROR: u8 = 3;
 const PROVIDER: u8 = 4;
 const VALUE: u8 = 5;
+
+/// Default and maximum number of providers.
+const DEFAULT_PROVIDERS: i64 = 20;
+const MAX_PROVIDERS: usize = 1_000;
 
 /// `routing/get?arg=/ipns/{name}`: returns the record of a name, in base64.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandResult {
@@ -62,24 +66,37 @@ pub(super) async fn find_peer(State(state): State<AppState>, args: Args) -> Comm
     Ok(output::objects(stream::iter([output::line(&event)]), args.takes_trailers))
 }
 
-/// `routing/findprovs?arg=cid[&num-providers=][&verbose=]`: returns this node if it has the block. It names no other
-/// providers, and routers are asked only when content is fetched.
+/// `routing/findprovs?arg=cid[&num-providers=][&verbose=]`: returns this node if it has the block, and the providers
+/// that routers name.
 pub(super) async fn find_providers(State(state): State<AppState>, args: Args) -> CommandResult {
     needs_peers(&state)?;
     // As in Kubo, before the content ID.
-    if args.number::<i64>("num-providers")?.is_some_and(|number| number < 1) {
+    let most = args.number::<i64>("num-providers")?.unwrap_or(DEFAULT_PROVIDERS);
+    if most < 1 {
         return Err(Error::invalid("number of providers must be greater than 0").into());
     }
+    let most = usize::try_from(most).unwrap_or(MAX_PROVIDERS).min(MAX_PROVIDERS);
     let cid = parse_root(args.text_at(0))?;
     let has_block = state.node.batch_has(&[cid]).await?.iter().any(Option::is_some);
-    let own = || PeerAddresses { id: state.node.identity().peer_id(), addrs: state.node.announced_addresses() };
-    let events = has_block.then(|| RoutingEvent {
+    let own_id = state.node.identity().peer_id();
+    let own = || PeerAddresses { id: own_id.clone(), addrs: state.node.announced_addresses() };
+    let mut providers: Vec<_> = has_block.then(own).into_iter().collect();
+    if providers.len() < most {
+        // Routers may send anything, and clients expect peer IDs.
+        let others = state.node.find_providers(&cid, most).await.into_iter().filter_map(|(id, addrs)| {
+            let id = Name::parse(&id).ok()?.peer_id();
+            (id != own_id).then_some(PeerAddresses { id, addrs })
+        });
+        providers.extend(others);
+        providers.truncate(most);
+    }
+    let event = |provider| RoutingEvent {
         extra: String::new(),
         id: String::new(),
-        responses: Some(vec![own()]),
+        responses: Some(vec![provider]),
         r#type: PROVIDER,
-    });
-    let lines: Vec<_> = events.iter().map(output::line).collect();
+    };
+    let lines: Vec<_> = providers.into_iter().map(|provider| output::line(&event(provider))).collect();
     Ok(output::objects(stream::iter(lines), args.takes_trailers))
 }
 

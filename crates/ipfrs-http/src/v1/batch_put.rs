@@ -15,6 +15,7 @@ use futures::StreamExt;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result, codec, parse_cid};
 use ipfrs_middleware::RequestMemory;
+use ipfrs_middleware::auth::stored_blocks;
 use ipfrs_node::{BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, PutMode, TransactionStatus, car};
 use ipfrs_rpc::types::{RefusedItem, StoredBatch, StoredItem};
 use parking_lot::Mutex;
@@ -24,6 +25,7 @@ use serde_json::{Map, Value};
 
 use super::batch_body::{is_car, json};
 use super::parameters;
+use crate::access::StoredContent;
 use crate::body::{self, Whole};
 use crate::error::{Problem, part_text};
 use crate::request_id::RequestId;
@@ -228,7 +230,14 @@ fn render(outcome: BatchPutOutcome, transaction: &str, id: &RequestId) -> Result
             let error = Error::new(error.kind(), format!("nothing was stored: blocks[{index}]: {error}"));
             Err(Problem { error, request_id: id.clone(), members: members_of(&batch) })
         }
-        _ => Ok(Json(batch).into_response()),
+        _ => {
+            let stored = batch.stored.first().map(|first| stored_blocks(&first.cid, batch.stored.len()));
+            let mut response = Json(batch).into_response();
+            if let Some(stored) = stored {
+                response.extensions_mut().insert(StoredContent(stored));
+            }
+            Ok(response)
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Resumable uploads under `/v1/stream/upload`: the tus protocol 1.0.0 (<https://tus.io/protocols/resumable-upload>)
 //! with the extensions creation, creation-with-upload, expiration and termination.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
+
 use std::collections::HashSet;
 
 use axum::extract::{Extension, Request, State};

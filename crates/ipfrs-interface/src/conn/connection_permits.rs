@@ -41,13 +41,15 @@ pub(super) struct ConnectionPermits {
     size: Arc<Mutex<Size>>,
 }
 
-/// Number of permits, with what it depends on.
+/// Numbers of permits, with what they depend on.
 #[derive(Debug)]
 struct Size {
     /// Number of shared permits.
     shared: usize,
     /// Number of permits of the API listener alone.
     api: usize,
+    /// Whether there is an API listener.
+    has_api: bool,
     /// Files that were open before there were connections.
     open_files: u64,
 }
@@ -57,25 +59,23 @@ impl ConnectionPermits {
     /// there is an API listener.
     pub(super) fn new(max_connections: usize, has_api: bool) -> Self {
         let open_files = open_files();
-        let most = admitted(max_connections, open_files);
-        let api = if has_api { API_CONNECTIONS.min(most / 8) } else { 0 };
-        let shared = most - api;
+        let (shared, api) = split(admitted(max_connections, open_files), has_api);
         Self {
             shared: Arc::new(Semaphore::new(shared)),
             api: Arc::new(Semaphore::new(api)),
             shares: FairPool::new(shared, CLIENT_MINIMUM, usize::MAX),
-            size: Arc::new(Mutex::new(Size { shared, api, open_files })),
+            size: Arc::new(Mutex::new(Size { shared, api, has_api, open_files })),
         }
     }
 
     /// Returns the share of a client for one more connection, which also needs a permit. Returns `None` if the client
     /// has as many connections as are left for all others: they must not wait because of one client. While none is
-    /// left, clients wait, and the share is empty.
+    /// left, only clients with few connections may wait for a permit. Their share is then empty.
     pub(super) fn share(&self, client: Client) -> Option<Share<Client>> {
         // Connections that count for no client hold permits, of which the shares do not know. The connection has not
         // taken its own permit yet.
         let free = self.shared.available_permits();
-        if free > 0 && self.shares.held(client) >= CLIENT_MINIMUM.max(free - 1) {
+        if self.shares.held(client) >= CLIENT_MINIMUM.max(free.saturating_sub(1)) {
             return None;
         }
         match self.shares.take(client, 1) {
@@ -95,25 +95,15 @@ impl ConnectionPermits {
         self.shares.held(client)
     }
 
-    /// Changes the number of permits to that for `max_connections`. If there are fewer than before, new connections
-    /// wait until enough have ended. The API listener keeps the permits of its own that a start gave it, also if a
-    /// start with `max_connections` would give it fewer. At least one permit is shared.
+    /// Changes the numbers of permits to those for `max_connections`. If there are fewer than before, new connections
+    /// wait until enough have ended.
     pub(super) fn resize(&self, max_connections: usize) {
         let mut size = self.size.lock();
-        let most = admitted(max_connections, size.open_files).saturating_sub(size.api).max(1);
-        self.shares.resize(most, usize::MAX);
-        let before = std::mem::replace(&mut size.shared, most);
-        if most >= before {
-            self.shared.add_permits(most - before);
-            return;
-        }
-        let shared = Arc::clone(&self.shared);
-        tokio::spawn(async move {
-            for _ in most..before {
-                let Ok(permit) = shared.acquire().await else { return };
-                permit.forget();
-            }
-        });
+        let (shared, api) = split(admitted(max_connections, size.open_files), size.has_api);
+        self.shares.resize(shared, usize::MAX);
+        change(&self.shared, size.shared, shared);
+        change(&self.api, size.api, api);
+        (size.shared, size.api) = (shared, api);
     }
 
     /// Waits for a permit. With `is_api`, it may be one of the API listener. Returns `None` if the daemon ends.
@@ -128,6 +118,27 @@ impl ConnectionPermits {
             permit = Arc::clone(&self.api).acquire_owned() => permit.ok(),
         }
     }
+}
+
+/// Divides `most` permits into shared ones and those of the API listener alone.
+fn split(most: usize, has_api: bool) -> (usize, usize) {
+    let api = if has_api { API_CONNECTIONS.min(most / 8) } else { 0 };
+    (most - api, api)
+}
+
+/// Changes the number of permits of a semaphore. If there are fewer than `before`, each is removed once it is free.
+fn change(permits: &Arc<Semaphore>, before: usize, after: usize) {
+    if after >= before {
+        permits.add_permits(after - before);
+        return;
+    }
+    let permits = Arc::clone(permits);
+    tokio::spawn(async move {
+        for _ in after..before {
+            let Ok(permit) = permits.acquire().await else { return };
+            permit.forget();
+        }
+    });
 }
 
 /// Returns the number of connections for `max_connections` that the limit on open files admits.
@@ -214,6 +225,11 @@ mod tests {
             held.push((share, permits.take(false).await.unwrap()));
         }
         assert_eq!((held.len(), permits.shared.available_permits()), (20, 20));
+        while permits.shared.available_permits() > 0 {
+            exempt.push(permits.take(false).await.unwrap());
+        }
+        assert!(permits.share(client).is_none(), "connections that end are for others");
+        assert!(permits.share(Client::of(IpAddr::from([192, 0, 2, 2]))).is_some());
         exempt.truncate(20);
         assert!(permits.share(client).is_some());
     }
@@ -232,6 +248,19 @@ mod tests {
         }
         permits.resize(10);
         assert_eq!(permits.shared.available_permits(), 8, "two of ten are in use");
+    }
+
+    #[tokio::test]
+    async fn api_listener_keeps_its_part_of_a_changed_number() {
+        let permits = ConnectionPermits::new(16, true);
+        let available = || (permits.shared.available_permits(), permits.api.available_permits());
+        assert_eq!(available(), (14, 2));
+        permits.resize(100);
+        assert_eq!(available(), (88, 12));
+        permits.resize(8);
+        while available() != (7, 1) {
+            tokio::task::yield_now().await;
+        }
     }
 
     #[tokio::test]

@@ -1,5 +1,8 @@
 //! Certificates of the daemon, chosen by the host that a client names (SNI, RFC 6066).
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

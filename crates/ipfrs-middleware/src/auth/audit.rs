@@ -33,6 +33,15 @@ pub fn shortened_argument(argument: &str) -> Cow<'_, str> {
     format!("{begin}…({length} bytes)…{end}").into()
 }
 
+/// Returns the blocks that a batch has stored: the content ID of the first one, and the number of the others.
+#[must_use]
+pub fn stored_blocks(first: &str, count: usize) -> String {
+    match count.saturating_sub(1) {
+        0 => first.to_owned(),
+        others => format!("{first} and {others} more"),
+    }
+}
+
 /// A line of the audit log about a change that has begun. Dropping it writes it too, with the status `aborted`: the
 /// client left, and what the request had begun may be completed nevertheless.
 #[derive(Debug)]

@@ -1,5 +1,8 @@
 //! JSON Web Tokens (RFC 7519) of one issuer, whose keys come from a file or a URL (RFC 7517).
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! The codecs json and cbor: values without links and bytes. Unlike dag-json and dag-cbor they keep the order of the
-//! keys of a map.
+//! The codecs json and cbor: values without links, and in json also without bytes. Unlike dag-json and dag-cbor they
+//! keep the order of the keys of a map.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use super::dag_cbor::{Tree, put_float, put_head, put_integer, put_text};
 
-/// A value without links and bytes.
+/// A value without links.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Plain {
     Null,
@@ -22,6 +22,8 @@ pub(super) enum Plain {
     Integer(i128),
     Float(f64),
     Text(String),
+    /// Bytes, which json does not have.
+    Bytes(Vec<u8>),
     List(Vec<Plain>),
     /// Entries in the order of the data.
     Map(Vec<(String, Plain)>),
@@ -41,7 +43,7 @@ impl Plain {
     /// Takes over what was decoded from CBOR.
     ///
     /// # Errors
-    /// If it contains links or bytes.
+    /// If it contains links.
     pub(super) fn from_cbor(tree: Tree) -> Result<Self> {
         Ok(match tree {
             Tree::Leaf(value) => Self::from_ipld(value, "cbor")?,
@@ -54,12 +56,14 @@ impl Plain {
     }
 
     /// Encodes JSON as Kubo does, with tabs, and a line end after a list or a map.
+    ///
+    /// # Errors
+    /// If it contains bytes.
     pub(super) fn to_json(&self) -> Result<Bytes> {
         let mut json = Vec::new();
         let formatter = serde_json::ser::PrettyFormatter::with_indent(b"\t");
         let mut serializer = serde_json::Serializer::with_formatter(&mut json, formatter);
-        let failed = |e| Error::invalid(format!("json cannot represent it: {e}"));
-        self.serialize(&mut serializer).map_err(failed)?;
+        self.serialize(&mut serializer).map_err(|e| Error::invalid(e.to_string()))?;
         if matches!(self, Self::List(_) | Self::Map(_)) {
             json.push(b'\n');
         }
@@ -76,17 +80,18 @@ impl Plain {
     /// Converts a value of the data model.
     ///
     /// # Errors
-    /// If it contains links or bytes, which `codec` does not have.
+    /// If it contains links, which `codec` does not have.
     pub(super) fn from_ipld(value: Ipld, codec: &str) -> Result<Self> {
-        let refused = |what: &str| Err(Error::invalid(format!("cannot marshal IPLD {what} to this codec: {codec}")));
         Ok(match value {
             Ipld::Null => Self::Null,
             Ipld::Bool(value) => Self::Bool(value),
             Ipld::Integer(value) => Self::Integer(value),
             Ipld::Float(value) => Self::Float(value),
             Ipld::String(text) => Self::Text(text),
-            Ipld::Bytes(_) => return refused("bytes"),
-            Ipld::Link(_) => return refused("links"),
+            Ipld::Bytes(bytes) => Self::Bytes(bytes),
+            Ipld::Link(_) => {
+                return Err(Error::invalid(format!("cannot marshal IPLD links to this codec: {codec}")));
+            }
             Ipld::List(list) => {
                 Self::List(list.into_iter().map(|value| Self::from_ipld(value, codec)).collect::<Result<_>>()?)
             }
@@ -105,6 +110,7 @@ impl Plain {
             Self::Integer(value) => Ipld::Integer(value),
             Self::Float(value) => Ipld::Float(value),
             Self::Text(text) => Ipld::String(text),
+            Self::Bytes(bytes) => Ipld::Bytes(bytes),
             Self::List(list) => Ipld::List(list.into_iter().map(Self::into_ipld).collect()),
             Self::Map(map) => Ipld::Map(map.into_iter().map(|(key, value)| (key, value.into_ipld())).collect()),
         }
@@ -150,6 +156,10 @@ fn put_cbor(out: &mut Vec<u8>, value: &Plain) -> Result<()> {
         Plain::Integer(value) => put_integer(out, *value)?,
         Plain::Float(value) => put_float(out, *value)?,
         Plain::Text(text) => put_text(out, text),
+        Plain::Bytes(bytes) => {
+            put_head(out, 0x40, bytes.len() as u64);
+            out.extend_from_slice(bytes);
+        }
         Plain::List(list) => {
             put_head(out, 0x80, list.len() as u64);
             list.iter().try_for_each(|value| put_cbor(out, value))?;
@@ -173,6 +183,7 @@ impl Serialize for Plain {
             Self::Integer(value) => serializer.serialize_i128(*value),
             Self::Float(value) => serializer.serialize_f64(*value),
             Self::Text(text) => serializer.serialize_str(text),
+            Self::Bytes(_) => Err(serde::ser::Error::custom("cannot marshal IPLD bytes to this codec: json")),
             Self::List(list) => {
                 let mut sequence = serializer.serialize_seq(Some(list.len()))?;
                 list.iter().try_for_each(|value| sequence.serialize_element(value))?;
@@ -275,7 +286,8 @@ mod tests {
         let cbor = value.to_cbor().unwrap();
         assert_eq!(cbor[..8], *b"\xa2\x61b\x86\x01\x39\x01\x2b");
         assert_eq!(Plain::from_ipld(value.clone().into_ipld(), "json").unwrap().into_ipld(), value.into_ipld());
-        let link = Ipld::List(vec![Ipld::Bytes(vec![1])]);
-        assert!(Plain::from_ipld(link, "json").unwrap_err().message().starts_with("cannot marshal IPLD bytes"));
+        let bytes = Plain::from_ipld(Ipld::List(vec![Ipld::Bytes(vec![1])]), "json").unwrap();
+        assert_eq!(bytes.to_cbor().unwrap(), b"\x81\x41\x01"[..]);
+        assert_eq!(bytes.to_json().unwrap_err().message(), "cannot marshal IPLD bytes to this codec: json");
     }
 }

@@ -9,8 +9,8 @@ use foldhash::quality::RandomState;
 use ipfrs_core::{Multihash, Result};
 use parking_lot::Mutex;
 
-use super::log::{Cursor, Log, Position};
-use super::record::{Heads, Record};
+use super::log::{Cursor, Log};
+use super::record::{Heads, Position, Record};
 use super::table::{Entry, Queue, Table};
 use crate::fingerprint::ByItself;
 

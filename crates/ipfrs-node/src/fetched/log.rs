@@ -9,20 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_store::sync_directory;
 use parking_lot::{Mutex, RwLock};
 
-use super::record::{Heads, MAX_RECORD_BYTES, Record};
-use super::segment::{Data, FORMAT, HEADER_BYTES, MAGIC, Segment, Target, UNFINISHED, cannot, header, sync_directory};
+use super::record::{Heads, MAX_RECORD_BYTES, Position, Record};
+use super::segment::{Data, FORMAT, HEADER_BYTES, MAGIC, Segment, Target, UNFINISHED, cannot, header};
 
 /// Length at which a segment is full, in bytes.
 const SEGMENT_BYTES: u32 = 4 * 1024 * 1024;
-
-/// Place of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct Position {
-    pub(super) segment: u32,
-    pub(super) offset: u32,
-}
 
 /// Log of the ledger. Its methods wait for the disk.
 #[derive(Debug)]

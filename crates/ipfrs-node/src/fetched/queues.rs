@@ -8,8 +8,8 @@
 use ipfrs_core::{Multihash, Result};
 
 use super::ledger::{Ledger, weight};
-use super::log::{Cursor, Position};
-use super::record::{Heads, Record};
+use super::log::Cursor;
+use super::record::{Heads, Position, Record};
 use super::table::{Entry, Queue};
 
 /// Share of the small queue in the capacity: a tenth.

@@ -12,13 +12,18 @@
 
 use ipfrs_core::Multihash;
 
-use super::log::Position;
-
 /// Length of a record besides its key, in bytes.
 const FRAME_BYTES: usize = 10;
 
 /// Largest length of a record, in bytes.
 pub(super) const MAX_RECORD_BYTES: usize = FRAME_BYTES + u8::MAX as usize;
+
+/// Place of a record in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct Position {
+    pub(super) segment: u32,
+    pub(super) offset: u32,
+}
 
 /// Next records of the queues that eviction has not passed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ipfrs_core::{Error, Result};
+use ipfrs_store::sync_directory;
 use parking_lot::RwLock;
 
 /// First bytes of a segment.
@@ -82,10 +83,6 @@ pub(super) fn header(number: u32, is_base: bool) -> Vec<u8> {
     }
     header.extend_from_slice(&crc32fast::hash(&header).to_le_bytes());
     header
-}
-
-pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }
 
 pub(super) fn cannot(action: &str, path: &Path, error: io::Error) -> Error {

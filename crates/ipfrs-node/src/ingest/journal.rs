@@ -8,6 +8,9 @@
 //! A record is its length, a checksum, the offset of its bytes in the object, and the bytes. Records of an earlier
 //! round may follow the last one; their offsets do not continue it.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -23,6 +26,9 @@ use crate::off_workers;
 const JOURNAL_BYTES: usize = 1024 * 1024;
 /// Length of the head of a record, in bytes.
 const HEAD_BYTES: usize = 16;
+/// Maximum number of bytes of a record without its head. A reader looks for records everywhere, so that long ones would
+/// make it slow.
+pub(super) const MAX_RECORD_BYTES: usize = 64 * 1024;
 
 /// A journal that is being written.
 #[derive(Debug)]
@@ -75,11 +81,7 @@ impl Journal {
 
     /// Appends a record durably.
     pub(super) async fn append(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let mut record = BytesMut::with_capacity(HEAD_BYTES + bytes.len());
-        record.put_u32_le(u32::try_from(bytes.len()).map_err(|e| Error::internal("long record").with_source(e))?);
-        record.put_u32_le(checksum(offset, bytes));
-        record.put_u64_le(offset);
-        record.put_slice(bytes);
+        let record = encode(offset, bytes)?;
         let (file, position, len) = (self.file.clone(), self.position as u64, record.len());
         in_background(&self.path, "write", move |_| {
             file.write_all_at(&record, position)?;
@@ -102,12 +104,27 @@ impl Journal {
     }
 }
 
+/// Returns a record.
+fn encode(offset: u64, bytes: &[u8]) -> Result<BytesMut> {
+    let mut record = BytesMut::with_capacity(HEAD_BYTES + bytes.len());
+    record.put_u32_le(u32::try_from(bytes.len()).map_err(|e| Error::internal("long record").with_source(e))?);
+    record.put_u32_le(checksum(offset, bytes));
+    record.put_u64_le(offset);
+    record.put_slice(bytes);
+    Ok(record)
+}
+
 /// Reads what a journal has beyond the first `size` bytes of its object.
 pub(super) fn read(path: &Path, size: u64) -> io::Result<Found> {
     let mut content = Vec::new();
     File::open(path)?.take(JOURNAL_BYTES as u64).read_to_end(&mut content)?;
+    Ok(parse(&content, size))
+}
+
+/// Returns what a journal with this content has beyond the first `size` bytes of its object.
+fn parse(content: &[u8], size: u64) -> Found {
     let (mut position, mut end, mut bytes) = (0, None, BytesMut::new());
-    while let Some((offset, record)) = record(&content, position) {
+    while let Some((offset, record)) = record(content, position) {
         if *end.get_or_insert(offset) != offset {
             break;
         }
@@ -117,10 +134,10 @@ pub(super) fn read(path: &Path, size: u64) -> io::Result<Found> {
         let known = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(record.len());
         bytes.extend_from_slice(&record[known..]);
     }
-    let is_damaged = has_later_record(&content, position, end.unwrap_or(size), size);
+    let is_damaged = has_later_record(content, position, end.unwrap_or(size), size);
     let leftover = end.filter(|_| !bytes.is_empty());
     let leftover = leftover.map(|end| Leftover { offset: end - bytes.len() as u64, bytes: bytes.freeze() });
-    Ok(Found { leftover, is_damaged })
+    Found { leftover, is_damaged }
 }
 
 /// Whether a record that the object lacks follows the one at `position`, whose bytes would begin at offset `end`.
@@ -137,11 +154,14 @@ fn has_later_record(content: &[u8], position: usize, end: u64, size: u64) -> boo
     })
 }
 
-/// Returns the record at a position, with the offset of its bytes in the object, if its checksum is right.
+/// Returns the record at a position, with the offset of its bytes in the object, if its checksum is right. No object
+/// is so large that the offset of their end is no number.
 fn record(content: &[u8], position: usize) -> Option<(u64, &[u8])> {
     let (head, after) = content.get(position..)?.split_first_chunk::<HEAD_BYTES>()?;
     let offset = offset_in(head);
-    let bytes = after.get(..number_in(head, 0) as usize)?;
+    let length = Some(number_in(head, 0) as usize).filter(|length| *length <= MAX_RECORD_BYTES)?;
+    let bytes = after.get(..length)?;
+    offset.checked_add(bytes.len() as u64)?;
     (!bytes.is_empty() && number_in(head, 4) == checksum(offset, bytes)).then_some((offset, bytes))
 }
 

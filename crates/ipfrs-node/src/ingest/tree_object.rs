@@ -10,7 +10,7 @@ use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_unixfs::{Chunker, FileEdit};
 use tokio::time::{Duration, Instant};
 
-use super::journal::{self, Journal, in_background};
+use super::journal::{self, Journal, MAX_RECORD_BYTES, in_background};
 use super::{DIRECTORY, IngestName, exists};
 use crate::Node;
 use crate::durable_directory::DurableDirectory;
@@ -27,8 +27,6 @@ const LEAF_BYTES: u64 = 256 * 1024;
 /// Size in bytes below which the last leaf is written again with the next bytes. Without this, many small commits would
 /// leave a file of tiny leaves.
 const MIN_LEAF_BYTES: u64 = 16 * 1024;
-/// Number of bytes above which a commit stores blocks instead of a record of the journal.
-const MAX_RECORD_BYTES: usize = 64 * 1024;
 /// Time for which bytes may be in the journal alone while the file grows.
 const SETTLE_AFTER: Duration = Duration::from_secs(1);
 

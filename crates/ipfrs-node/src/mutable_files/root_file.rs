@@ -6,6 +6,9 @@
 //! acknowledged: that root is never given up. The note is written later and without a sync. A file of an older version
 //! has no note, or a content ID alone, and is replaced.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind as Io, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -254,7 +257,9 @@ fn parse_slot(slot: usize, bytes: &[u8]) -> Option<SavedRoot> {
     let mut cids = cids.split(' ').map(|cid| parse_cid(cid).ok());
     let root = cids.next()??;
     let storing = cids.collect::<Option<_>>()?;
-    let (slot, sequence) = (Some(slot), u64::from_str(sequence).ok()?);
+    // Another write gets the next number.
+    let sequence = u64::from_str(sequence).ok().filter(|sequence| *sequence < u64::MAX)?;
+    let slot = Some(slot);
     Some(SavedRoot { slot, sequence, root, storing, is_alone: false, is_confirmed: false })
 }
 

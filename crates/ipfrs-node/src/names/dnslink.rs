@@ -1,17 +1,23 @@
 //! DNSLink (dnslink.io): the content path that a domain links to, from the configuration or a TXT record.
 
 #[cfg(feature = "dns")]
+mod address;
+#[cfg(feature = "dns")]
 mod config;
 mod domain;
 #[cfg(feature = "https")]
 mod https;
 #[cfg(feature = "dns")]
 mod metrics;
+#[cfg(feature = "dns")]
+mod name_server;
 mod record;
 #[cfg(feature = "dns")]
 mod resolvers;
 #[cfg(feature = "dns")]
 mod system;
+#[cfg(feature = "dns")]
+mod texts;
 #[cfg(feature = "dns")]
 mod upstream;
 

@@ -36,6 +36,15 @@ impl Node {
         self.inner.retriever.is_some()
     }
 
+    /// Returns providers of a block that routers name: at most `most` peer IDs with their addresses. There are none if
+    /// the current request may not retrieve anything.
+    pub async fn find_providers(&self, cid: &Cid, most: usize) -> Vec<(String, Vec<String>)> {
+        match self.allowed_retriever() {
+            Some((retriever, _)) => retriever.providers(cid, most, current_client()).await,
+            None => Vec::new(),
+        }
+    }
+
     /// Returns the store for finding the target of a path, of which `part` is going to be read.
     pub(crate) fn path_store(&self, path: &ContentPath, part: Part) -> Arc<dyn BlockStore> {
         self.view(self.store_below(path.root()), |via| Wanted::Path(want(path, part, via)))

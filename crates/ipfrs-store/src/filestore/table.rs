@@ -12,6 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use ipfrs_core::Result;
+use ipfrs_core::limits::MAX_BIG_BLOCK_BYTES;
 use redb::{Durability, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 
 use super::reference::{Position, Record, ReferenceOrder};
@@ -86,11 +87,11 @@ impl Table {
                 are_new.push(old.is_none());
                 if let Some(old) = old {
                     files.remove(old.file_key(key).as_slice())?;
-                    *bytes -= u64::from(old.len);
+                    *bytes = without(*bytes, &old)?;
                 }
                 references.insert(&**key, encode(new).as_slice())?;
                 files.insert(new.file_key(key).as_slice(), ())?;
-                *bytes += u64::from(new.len);
+                *bytes = bytes.checked_add(u64::from(new.len)).ok_or_else(wrong_sum)?;
             }
             Ok(are_new)
         })
@@ -107,7 +108,7 @@ impl Table {
                 if let Some(old) = old {
                     references.remove(&**key)?;
                     files.remove(old.file_key(key).as_slice())?;
-                    *bytes -= u64::from(old.len);
+                    *bytes = without(*bytes, &old)?;
                 }
             }
             Ok(are_removed)
@@ -171,6 +172,16 @@ impl Table {
         self.0.close();
     }
 
+    /// Replaces the sum of all lengths.
+    #[cfg(test)]
+    pub(super) fn set_total(&self, bytes: u64) -> Result<()> {
+        self.change(|_, _, total| {
+            *total = bytes;
+            Ok(Vec::new())
+        })
+        .map(drop)
+    }
+
     /// Returns the tables as they are now. Later changes do not affect them.
     pub(super) fn moment(&self) -> Result<ReadTransaction> {
         self.0.read(|database| Ok(database.begin_read()?))
@@ -183,6 +194,15 @@ impl Table {
             copy_table(moment, to, FILES)
         })
     }
+}
+
+/// Returns the sum of all lengths without that of a record.
+fn without(bytes: u64, record: &Record) -> Result<u64, redb::Error> {
+    bytes.checked_sub(u64::from(record.len)).ok_or_else(wrong_sum)
+}
+
+fn wrong_sum() -> redb::Error {
+    redb::Error::Corrupted("the sum of the lengths is not that of the references".to_owned())
 }
 
 fn record(table: &impl ReadableTable<&'static [u8], &'static [u8]>, key: &[u8]) -> Result<Option<Record>, redb::Error> {
@@ -211,8 +231,13 @@ fn encode(record: &Record) -> Vec<u8> {
 fn decode(record: &[u8]) -> Result<Record, redb::Error> {
     let (head, path) = record.split_first_chunk::<HEAD_BYTES>().ok_or_else(malformed)?;
     let [a, b, c, d, e, f, g, h, len @ ..] = *head;
+    let len = u32::from_le_bytes(len);
+    // Memory is reserved for as many bytes.
+    if len as usize > MAX_BIG_BLOCK_BYTES {
+        return Err(malformed());
+    }
     let path = PathBuf::from(OsString::from_vec(path.to_vec()));
-    Ok(Record { path, offset: u64::from_le_bytes([a, b, c, d, e, f, g, h]), len: u32::from_le_bytes(len) })
+    Ok(Record { path, offset: u64::from_le_bytes([a, b, c, d, e, f, g, h]), len })
 }
 
 fn malformed() -> redb::Error {

@@ -391,7 +391,10 @@ fn sync_ancestors(dir: &Path) -> io::Result<()> {
 }
 
 /// Makes the entries of a directory durable.
-pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// The error of the file system.
+pub fn sync_directory(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 

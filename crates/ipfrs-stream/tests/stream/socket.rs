@@ -51,6 +51,7 @@ async fn write_all(socket: &mut Socket, parts: &[Bytes]) -> io::Result<()> {
     Ok(())
 }
 
+/// Opens a store, which a test closes at its end: it would otherwise write to a directory that is being removed.
 fn pack_store(dir: &tempfile::TempDir) -> PackStore {
     PackStore::open(dir.path(), PackOptions::default()).unwrap()
 }
@@ -102,6 +103,7 @@ async fn any_mix_of_mapped_and_ordinary_slices_arrives_byte_for_byte() {
         assert!(received == expected, "seed {seed}: the bytes differ");
         assert_eq!(bandwidth.snapshot().total_out, expected.len() as u64);
     }
+    store.close().await.unwrap();
 }
 
 #[cfg(target_os = "linux")]
@@ -163,6 +165,7 @@ async fn socket_is_corked_only_while_large_response_continues() {
     socket.shutdown().await.unwrap();
     sent.extend([&*leaf, &*leaf].concat());
     assert!(received.await.unwrap() == sent, "the bytes differ");
+    store.close().await.unwrap();
 }
 
 #[tokio::test]
@@ -191,6 +194,7 @@ async fn more_slices_than_one_system_call_takes_arrive_in_order() {
     let mut received = vec![0; parts.iter().map(Bytes::len).sum()];
     tokio::try_join!(write_all(&mut socket, &parts), client.read_exact(&mut received)).unwrap();
     assert!(received == parts.concat());
+    store.close().await.unwrap();
 }
 
 #[tokio::test]
@@ -219,6 +223,7 @@ async fn a_client_that_reads_in_small_steps_gets_everything() {
     let (sent, received) = tokio::join!(sending, receiving);
     sent.unwrap();
     assert!(received == expected);
+    store.close().await.unwrap();
 }
 
 #[tokio::test]
@@ -247,6 +252,7 @@ async fn half_closed_client_gets_full_response() {
     assert!(response == parts.concat());
     let moved = bandwidth.snapshot();
     assert_eq!((moved.total_in, moved.total_out), (3, response.len() as u64));
+    store.close().await.unwrap();
 }
 
 #[tokio::test]
@@ -366,6 +372,7 @@ async fn transfer_and_fetches_stop_when_client_disconnects() {
     assert!(store.fetched_bytes() <= bound, "{} fetched, {sent} sent", store.fetched_bytes());
     drop(reader);
     assert_eq!(Arc::strong_count(&store.under_way), 1, "nothing is being fetched any more");
+    store.inside.close().await.unwrap();
 }
 
 #[tokio::test]
@@ -398,4 +405,5 @@ async fn socket_fails_after_mapped_file_is_truncated() {
     received.clear();
     client.read_to_end(&mut received).await.unwrap();
     assert_eq!(received, b"anything");
+    let _lost_bytes = store.close().await;
 }

@@ -6,8 +6,8 @@ use super::Value;
 use super::bytes::{fixed32, fixed64, string, take};
 use super::checksum::masked;
 
-const BLOCK_BYTES: usize = 32 * 1024;
-const HEAD_BYTES: usize = 7;
+pub(super) const BLOCK_BYTES: usize = 32 * 1024;
+pub(super) const HEAD_BYTES: usize = 7;
 
 /// Calls `found` with each record. The end of a log that was being written may be torn, and is ignored.
 pub(super) fn records(content: &[u8], mut found: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
@@ -48,7 +48,8 @@ pub(super) fn entries(content: &[u8], mut found: impl FnMut(Vec<u8>, u64, Value)
     records(content, |batch| {
         let mut rest = batch;
         let (first, count) = (fixed64(&mut rest)?, fixed32(&mut rest)?);
-        for sequence in first..first + u64::from(count) {
+        let Some(end) = first.checked_add(u64::from(count)) else { bail!("a batch has a wrong sequence number") };
+        for sequence in first..end {
             let kind = take(&mut rest, 1)?[0];
             let key = string(&mut rest)?.to_vec();
             let value = match kind {

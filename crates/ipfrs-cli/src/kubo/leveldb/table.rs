@@ -6,8 +6,13 @@ use super::Value;
 use super::bytes::{fixed32, fixed64, length, number, take};
 use super::checksum::masked;
 
-const FOOTER_BYTES: usize = 48;
-const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
+pub(super) const FOOTER_BYTES: usize = 48;
+pub(super) const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
+/// Bytes after a block: how it is compressed, and its checksum.
+const TRAILER_BYTES: usize = 5;
+/// Maximum length of a key, in bytes: far above those of Kubo. A key may take only three bytes in the file, so that
+/// long ones would make a reader slow.
+const MAX_KEY_BYTES: usize = 64 * 1024;
 
 /// A table that is read from the beginning.
 #[derive(Debug)]
@@ -63,7 +68,8 @@ impl Table {
 
 /// Returns the range of a block's entries. Verifies its checksum.
 fn block(content: &[u8], (offset, length): (usize, usize)) -> Result<std::ops::Range<usize>> {
-    let end = offset.checked_add(length).filter(|end| content.len() >= *end + 5);
+    let last = content.len().checked_sub(TRAILER_BYTES);
+    let end = offset.checked_add(length).filter(|end| last.is_some_and(|last| *end <= last));
     let Some(end) = end else { bail!("a block is outside of the table") };
     let mut trailer = &content[end + 1..];
     if fixed32(&mut trailer)? != masked(&[&content[offset..=end]]) {
@@ -85,6 +91,9 @@ fn entry<'a>(rest: &mut &'a [u8], key: &mut Vec<u8>) -> Result<&'a [u8]> {
     let (shared, own, value) = (length(rest)?, length(rest)?, length(rest)?);
     if shared > key.len() {
         bail!("a key continues more than the one before");
+    }
+    if shared.saturating_add(own) > MAX_KEY_BYTES {
+        bail!("a key has more than {MAX_KEY_BYTES} bytes");
     }
     key.truncate(shared);
     key.extend_from_slice(take(rest, own)?);

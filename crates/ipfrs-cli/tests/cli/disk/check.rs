@@ -6,7 +6,7 @@ use std::path::Path;
 
 use reqwest::{Client, Response, StatusCode};
 
-use super::load::{Expected, Key, Value, ingested};
+use super::load::{Expected, Key, Value, continued, ingested};
 
 /// Returns how the daemon at `url` with this repo differs from what is expected.
 pub(crate) async fn differences(url: &str, repo: &Path, expected: &Expected) -> Vec<String> {
@@ -46,7 +46,7 @@ pub(crate) async fn differences(url: &str, repo: &Path, expected: &Expected) -> 
 
 /// Whether a value is the acknowledged one or that of a request that was not. Counts may be between these.
 fn is_between<'a>(key: &Key, actual: &Value, value: &Value, mut open: impl Iterator<Item = &'a Value>) -> bool {
-    if let Key::Upload(_) | Key::Ingested(_) = key {
+    if let Key::Upload(_) | Key::Ingested(_) | Key::Object(_) = key {
         let count = |value: &Value| -> Option<u64> { std::str::from_utf8(value.as_deref()?).ok()?.parse().ok() };
         return count(actual) >= count(value);
     }
@@ -114,9 +114,13 @@ impl Reader<'_> {
             }
             Key::Ingested(name) => {
                 let bytes = fs::read(self.repo.join("ingest").join(name)).map_err(|error| error.to_string())?;
-                // The bytes after the acknowledged ones may be anything.
-                let right = bytes.iter().enumerate().take_while(|(position, byte)| **byte == ingested(*position));
-                Ok(Some(right.count().to_string().into_bytes()))
+                Ok(Some(count_of_right(&bytes)))
+            }
+            Key::Object(name) => {
+                // Its last bytes may be in its journal alone, from which they are read when it is continued.
+                continued(self.url, name).await.map_err(|error| format!("it cannot be continued: {error}"))?;
+                let bytes = value(self.post(&format!("files/read?arg=/ingest/{name}")).await, "does not exist").await?;
+                Ok(bytes.map(|bytes| count_of_right(&bytes)))
             }
         }
     }
@@ -127,6 +131,13 @@ impl Reader<'_> {
         let (status, text) = (response.status(), response.text().await.unwrap());
         (!status.is_success() || text.contains("corrupt")).then(|| format!("repo/verify: {status}: {text}"))
     }
+}
+
+/// Returns the number of right bytes of an ingested object, in decimal. Those after the acknowledged ones may be
+/// anything.
+fn count_of_right(bytes: &[u8]) -> Vec<u8> {
+    let right = bytes.iter().enumerate().take_while(|(position, byte)| **byte == ingested(*position));
+    right.count().to_string().into_bytes()
 }
 
 /// Returns the body of a response, or `None` if it is an error with `absent` in its text.

@@ -1,5 +1,6 @@
 //! Clients that change everything that a daemon stores, and note what it acknowledged.
 
+mod each;
 mod ingest;
 
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tonic::transport::Channel;
 
-pub(crate) use self::ingest::ingested;
+pub(crate) use self::ingest::{continued, ingested};
 use super::mounted::Disk;
 use crate::harness::Daemon;
 
@@ -44,6 +45,8 @@ pub(crate) enum Key {
     Upload(String),
     /// Number of bytes of an object in `ingest` in the repo, in decimal, by its name. They are [`ingested`].
     Ingested(String),
+    /// The same for an object in `/ingest` of the mutable files.
+    Object(String),
 }
 
 /// Stored bytes; `None` if there are none.
@@ -112,9 +115,14 @@ impl<'a> Load<'a> {
         self.notes.lock().expected.clone()
     }
 
+    /// Returns a channel to the gRPC listener.
+    fn channel(&self) -> Channel {
+        Channel::from_shared(format!("http://{}", self.grpc)).unwrap().connect_lazy()
+    }
+
     /// Runs `clients` at once, each with `requests` requests. Some complete their uploads at the end.
     pub(crate) async fn run(&self, clients: u64, requests: u32, seed: u64) {
-        let grpc = Channel::from_shared(format!("http://{}", self.grpc)).unwrap().connect_lazy();
+        let grpc = self.channel();
         let clients = (0..clients).map(|client| {
             let mut client = Running::new(self, client, seed, grpc.clone());
             async move {
@@ -293,7 +301,7 @@ impl<'a, 'b> Running<'a, 'b> {
             12 => self.publish().await,
             13..15 => self.upload().await,
             15..17 => self.put_batch().await,
-            _ if self.name.is_multiple_of(100) => drop(self.load.send(self.load.post("repo/gc"), Vec::new()).await),
+            _ if self.name.is_multiple_of(100) => self.collect().await,
             _ => self.ingest().await,
         }
     }
@@ -389,6 +397,10 @@ impl<'a, 'b> Running<'a, 'b> {
             self.files.retain(|(other, _)| *other != path);
             self.files.push((path, data));
         }
+    }
+
+    async fn collect(&self) {
+        self.load.send(self.load.post("repo/gc"), Vec::new()).await;
     }
 
     async fn remove_file(&mut self) {

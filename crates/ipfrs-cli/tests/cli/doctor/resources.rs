@@ -82,6 +82,32 @@ fn doctor_finds_little_space_and_file_systems_that_are_read_only() {
 }
 
 #[test]
+fn doctor_finds_a_daemon_that_is_not_ready() {
+    let place = Place::new();
+    fs::create_dir(place.repo()).unwrap();
+    // On this disk there is no space for a batch of blocks and for garbage collection. The mount ends with the shell.
+    let script = "exec unshare --map-root-user --mount sh -c '
+        mount -t tmpfs -o size=32m none \"$IPFRS_PATH\" && mkfifo started || exit
+        \"$0\" gateway start --port 0 --workers 2 >started 2>/dev/null &
+        exec 3<started
+        while read -r line <&3 && [ \"$line\" != Ready ]; do :; done
+        \"$0\" \"$@\"
+        code=$?
+        kill $!
+        wait
+        exit $code' \"$0\" \"$@\"";
+    let (code, found) = findings(in_shell(script, &doctor(&place)));
+    if found.is_empty() {
+        return skipped("this user may not mount file systems");
+    }
+    let finding = finding(&found, "daemon");
+    assert_eq!((code, &finding["status"]), (Some(1), &"error".into()), "{finding}");
+    let (url, state) = finding["message"].as_str().unwrap().split_once(' ').unwrap();
+    assert_eq!(state, "is not ready");
+    assert_eq!(finding["fix"], format!("curl {url}/health/ready"));
+}
+
+#[test]
 fn doctor_finds_a_repo_that_this_user_cannot_use() {
     let place = Place::new();
     place.write("file", b"content");

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ipfrs_core::{Error, Result};
 use serde::Deserialize;
 
+use super::address::Address;
 use super::domain::ascii_domain;
-use super::upstream::Address;
 use crate::config::ranges::in_range;
 
 /// `[dns]`: resolvers for DNSLinks, and cache lifetimes.

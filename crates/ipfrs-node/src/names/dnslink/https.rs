@@ -9,7 +9,7 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use reqwest::header::{ACCEPT, AGE, CONTENT_TYPE};
 use reqwest::{Client, Response, Url, redirect};
 
-use super::upstream::Texts;
+use super::texts::Texts;
 
 /// Media type of DNS messages.
 const MESSAGE: &str = "application/dns-message";

@@ -14,7 +14,8 @@ use super::config::{DnsConfig, ResolverList};
 use super::domain::{self, ascii_domain};
 use super::metrics::LookupMetrics;
 use super::record::link_of;
-use super::upstream::{Texts, Upstream};
+use super::texts::Texts;
+use super::upstream::Upstream;
 use super::{Answers, Link};
 use crate::current_client;
 

@@ -10,7 +10,8 @@ use hickory_resolver::system_conf::parse_resolv_conf;
 use ipfrs_core::{Error, ErrorKind, Result};
 use tokio::sync::Mutex;
 
-use super::upstream::{Address, resolver};
+use super::address::Address;
+use super::name_server::resolver;
 
 /// File that lists the resolvers of the system.
 const FILE: &str = "/etc/resolv.conf";

@@ -1,6 +1,5 @@
 //! Tests of deletions on a disk that has no space for the index.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use crate::pack::PackOptions;
 use crate::pack::damage::full_disk::IS_FULL;
 use crate::pack::index::fault::Fault;
 use crate::pack::recovery::MAX_TORN_BYTES;
+use crate::testing::skipped;
 use crate::{BlockStore, BlockStoreExt, Durability, PackStore, Stored};
 
 /// Variable with the directory of a child, whose files cannot grow. Without it, the test of the child does nothing.
@@ -60,14 +60,6 @@ fn full_disk_with(dir: &Path, blocks: &[Block]) -> Steps {
 
 fn outcome<T>(reply: &mut oneshot::Receiver<T>) -> T {
     reply.try_recv().unwrap()
-}
-
-/// Reports a test that this machine cannot run. Fails if `IPFRS_REQUIRE_ALL_TESTS` is set, for machines that can run
-/// all.
-fn skipped(why: &str) {
-    // Not `eprintln!`, whose output the test harness shows for failed tests only.
-    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why} (IPFRS_REQUIRE_ALL_TESTS makes this a failure)");
-    assert!(std::env::var_os("IPFRS_REQUIRE_ALL_TESTS").is_none(), "{why}");
 }
 
 /// Asserts that a start finds exactly these blocks, with the index and without it.
