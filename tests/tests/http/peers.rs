@@ -76,6 +76,15 @@ async fn peers_are_added_to_and_removed_from_the_steady_ones() {
     assert_eq!(first["Text"], format!("PING {id}."));
     assert!(pongs.len() == 2 && pongs.iter().all(|pong| pong["Time"].as_u64().unwrap() > 0), "{pings:?}");
     assert!(last["Text"].as_str().unwrap().starts_with("Average latency: "), "{pings:?}");
+    // The stream of another ping ends that of this one, which opens a new one.
+    let mut waiting = gateway.rpc(&format!("ping?arg={id}&count=2")).send().await.unwrap();
+    let mut text = String::new();
+    while !text.contains("\"Text\":\"\"}\n") {
+        text += std::str::from_utf8(&waiting.chunk().await.unwrap().unwrap()).unwrap();
+    }
+    send(format!("ping?arg={id}&count=1")).await;
+    text += &waiting.text().await.unwrap();
+    assert_eq!((text.lines().count(), text.matches("\"Success\":true").count()), (4, 4), "{text}");
     let refused = rpc_failure(gateway.rpc(&format!("ping?arg={id}&count=0")).send().await.unwrap()).await;
     assert_eq!(refused, "ping count must be greater than 0, was 0");
     let refused = rpc_failure(gateway.rpc("routing/findprovs?arg=x&num-providers=0").send().await.unwrap()).await;
