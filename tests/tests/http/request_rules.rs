@@ -298,3 +298,20 @@ async fn body_that_pauses_is_408_with_connection_close() {
     futures::future::join_all(refusals).await;
     assert_eq!(gateway.metric("ipfrs_refusals_total{limit=\"upload_idle\"}").await, 8);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prefix_with_a_slash_has_the_errors_of_its_routes() {
+    let gateway = TestGateway::start().await;
+    for (method, path, status, content_type, text) in [
+        (Method::POST, "/api/v0/", 404, "text/plain; charset=utf-8", "404 page not found\n"),
+        (Method::GET, "/api/v0/", 405, "text/plain; charset=utf-8", "405 - Method Not Allowed: use POST\n"),
+        (Method::GET, "/v1/", 404, "application/problem+json", "no route /v1/"),
+        (Method::GET, "/pinning/v1/", 404, "application/json", "\"NOT_FOUND\""),
+        (Method::GET, "/routing/v1/", 404, "text/plain; charset=utf-8", "no route /routing/v1/"),
+    ] {
+        let response = gateway.request(method, path).send().await.unwrap();
+        assert_eq!((response.status().as_u16(), header(&response, "content-type")), (status, content_type), "{path}");
+        let body = response.text().await.unwrap();
+        assert!(body.contains(text), "{path}: {body}");
+    }
+}
