@@ -1,10 +1,10 @@
 //! Requirements in request headers, and the refusals that they cause.
 
-use reqwest::{Method, Response};
+use reqwest::{Method, Response, Version};
 use serde_json::{Value, json};
 
 use crate::content;
-use crate::harness::{TestGateway, header, rpc_failure};
+use crate::harness::{TestGateway, client, header, rpc_failure};
 use crate::multipart::Form;
 use crate::wire::{Wire, exchange};
 
@@ -313,5 +313,25 @@ async fn prefix_with_a_slash_has_the_errors_of_its_routes() {
         assert_eq!((response.status().as_u16(), header(&response, "content-type")), (status, content_type), "{path}");
         let body = response.text().await.unwrap();
         assert!(body.contains(text), "{path}: {body}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn response_without_content_has_no_length_over_http2() {
+    let gateway = TestGateway::start().await;
+    let http2 = client().http2_prior_knowledge().build().unwrap();
+    let begun = gateway.request(Method::POST, "/v1/stream/upload").header("tus-resumable", "1.0.0");
+    let begun = begun.header("upload-length", "1").send().await.unwrap();
+    for (method, path) in [
+        (Method::OPTIONS, "/ipfs/bafkqaaa"),
+        (Method::OPTIONS, "/api/v0/version"),
+        (Method::OPTIONS, "/routing/v1/providers/bafkqaaa"),
+        (Method::OPTIONS, "/v1/stream/upload"),
+        (Method::DELETE, header(&begun, "location")),
+    ] {
+        let request = http2.request(method, gateway.url(path)).header("tus-resumable", "1.0.0");
+        let response = request.send().await.unwrap();
+        assert_eq!((response.version(), response.status().as_u16()), (Version::HTTP_2, 204), "{path}");
+        assert_eq!(header(&response, "content-length"), "", "{path}");
     }
 }
