@@ -335,7 +335,7 @@ impl<F: FrontEnd> IdleConnection<F> {
         }
         // The limits of heads.
         let extent = request_head::check(bytes, max_header_bytes).ok()??;
-        if extent != (Extent { head: get.len, body: BodyLength::Bytes(0) }) {
+        if extent != Extent::new(get.len, BodyLength::Bytes(0)) {
             return None;
         }
         let now = Instant::now();
@@ -484,7 +484,7 @@ mod tests {
         for is_begun in [true, false] {
             client.write_all(request).await.unwrap();
             let wakeup = poll_fn(|cx| idle.poll(&mut socket, &deadlines, cx)).await.unwrap();
-            let extent = Extent { head: request.len(), body: BodyLength::Bytes(0) };
+            let extent = Extent::new(request.len(), BodyLength::Bytes(0));
             assert_eq!(wakeup, Wakeup::Asks(Asks::Http1(extent)));
             let mut left = vec![0; request.len()];
             socket.read_exact(&mut left).await.unwrap();

@@ -13,11 +13,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::conn::departure::Check;
 use crate::conn::request_head::{BodyLength, Extent};
 
+/// Line that a request lacks; see [`Extent::takes_trailers_at`].
+const TAKES_TRAILERS: &[u8] = b"TE: trailers\r\n";
+
 /// A socket that yields the bytes of one request, and then stays pending.
 #[derive(Debug)]
 pub(crate) struct OneRequest {
     socket: Socket,
     left: Remaining,
+    /// Number of bytes before the additional line.
+    before_line: usize,
+    /// The unread rest of the additional line; empty without one.
+    line: &'static [u8],
     state: Arc<RequestState>,
     /// Whether the request may open a WebSocket.
     is_of_websocket: bool,
@@ -88,7 +95,9 @@ impl OneRequest {
             BodyLength::Bytes(bytes) => Remaining::Bytes(head.saturating_add(bytes), None),
             BodyLength::Chunked => Remaining::Bytes(head, Some(Chunks::default())),
         };
-        Self { socket, left, state: Arc::default(), is_of_websocket: false }
+        let line = if extent.takes_trailers_at.is_some() { TAKES_TRAILERS } else { &[] };
+        let before_line = extent.takes_trailers_at.unwrap_or(0);
+        Self { socket, left, before_line, line, state: Arc::default(), is_of_websocket: false }
     }
 
     /// Writes the names of headers as RFC 6455 does. They are the same in lower case, as hyper writes them, but some
@@ -154,9 +163,20 @@ impl AsyncRead for OneRequest {
             Remaining::Unknown => return Poll::Ready(Err(malformed())),
             _ => usize::MAX,
         };
+        let max_bytes = match (this.line, this.before_line) {
+            ([], _) => max_bytes,
+            (_, 1..) => max_bytes.min(this.before_line),
+            (line, 0) => {
+                let (now, later) = line.split_at(line.len().min(buf.remaining()));
+                buf.put_slice(now);
+                this.line = later;
+                return Poll::Ready(Ok(()));
+            }
+        };
         let before = buf.filled().len();
         ready!(this.socket.poll_read_at_most(cx, buf, max_bytes))?;
         let consumed = this.take(&buf.filled()[before..]);
+        this.before_line = this.before_line.saturating_sub(consumed);
         if matches!(this.left, Remaining::Unknown) {
             // The head, if it came with the chunks. The next read fails.
             buf.set_filled(before + consumed);
@@ -394,7 +414,7 @@ mod tests {
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let socket = Socket::new(listener.accept().await.unwrap().0, None, ipfrs_stream::Bandwidth::default());
             client.write_all(format!("HEAD{body}GET /next HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
-            let mut one = OneRequest::new(socket, Extent { head: 4, body: BodyLength::Chunked });
+            let mut one = OneRequest::new(socket, Extent::new(4, BodyLength::Chunked));
             let mut read = Vec::new();
             let error = one.read_to_end(&mut read).await.unwrap_err();
             assert_eq!((&*read, error.kind()), (&b"HEAD"[..], io::ErrorKind::InvalidData));
@@ -414,7 +434,7 @@ mod tests {
             let socket = Socket::new(stream, None, ipfrs_stream::Bandwidth::default());
             client.write_all(format!("{request}GET /next").as_bytes()).await.unwrap();
             client.shutdown().await.unwrap();
-            let mut one = OneRequest::new(socket, Extent { head: 4, body });
+            let mut one = OneRequest::new(socket, Extent::new(4, body));
             let state = one.state();
             let mut read = vec![0; request.len()];
             one.read_exact(&mut read).await.unwrap();

@@ -4,7 +4,7 @@
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-use axum::http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use axum::http::header::{CONTENT_LENGTH, TE, TRANSFER_ENCODING, USER_AGENT};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use ipfrs_node::Limit;
 
@@ -32,6 +32,16 @@ pub(crate) struct Extent {
     /// Size of the head in bytes, including the empty line at its end.
     pub(crate) head: usize,
     pub(crate) body: BodyLength,
+    /// Offset in the head of an additional line `TE: trailers`, which is for hyper. Kubo's command line reads the
+    /// trailers of responses, but does not say so, and hyper sends no trailers to clients that do not.
+    pub(crate) takes_trailers_at: Option<usize>,
+}
+
+impl Extent {
+    /// Returns the length of a request to which no line is added.
+    pub(crate) fn new(head: usize, body: BodyLength) -> Self {
+        Self { head, body, takes_trailers_at: None }
+    }
 }
 
 /// Reason why a request is refused because of its head.
@@ -153,7 +163,9 @@ pub(crate) fn check(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Ref
     match request.parse_with_uninit_headers(bytes, &mut found) {
         Ok(httparse::Status::Complete(head)) if head <= most => {
             let body = body_length(&request).and_then(|body| check_target(&request, most).map(|()| body));
-            body.map(|body| Some(Extent { head, body })).map_err(|refusal| Box::new((*refusal).of(&request)))
+            let takes_trailers_at = reads_trailers_unsaid(&request).then(|| request_line(bytes));
+            let extent = body.map(|body| Some(Extent { takes_trailers_at, ..Extent::new(head, body) }));
+            extent.map_err(|refusal| Box::new((*refusal).of(&request)))
         }
         Ok(httparse::Status::Complete(_)) => Err(Box::new(Refusal::large_head(most).of(&request))),
         Ok(httparse::Status::Partial) if bytes.len() < most => Ok(None),
@@ -165,6 +177,19 @@ pub(crate) fn check(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Ref
         Err(httparse::Error::TooManyHeaders) => Err(Box::new(Refusal::many_headers().of(&request))),
         Err(error) => Err(Box::new(Refusal::malformed(reason(error, &request)).of(&request))),
     }
+}
+
+/// Whether the request is one of Kubo's command line, without `TE`.
+fn reads_trailers_unsaid(request: &httparse::Request<'_, '_>) -> bool {
+    let is = |header: &httparse::Header<'_>, name: HeaderName| header.name.eq_ignore_ascii_case(name.as_str());
+    let is_kubo = |header| is(header, USER_AGENT) && header.value.starts_with(b"go-ipfs-cmds/");
+    request.headers.iter().any(is_kubo) && !request.headers.iter().any(|header| is(header, TE))
+}
+
+/// Returns the size of the request line of a complete head, with what precedes it.
+fn request_line(bytes: &[u8]) -> usize {
+    let start = empty_lines(bytes);
+    memchr::memchr(b'\n', &bytes[start..]).map_or(start, |end| start + end + 1)
 }
 
 fn reason(error: httparse::Error, request: &httparse::Request<'_, '_>) -> &'static str {
@@ -369,10 +394,24 @@ mod tests {
         assert_eq!(status("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"), 400);
         let chunked = headers("Transfer-Encoding: Chunked");
         let extent = check(chunked.as_bytes(), MOST).unwrap().unwrap();
-        assert_eq!(extent, Extent { head: chunked.len(), body: BodyLength::Chunked });
+        assert_eq!(extent, Extent::new(chunked.len(), BodyLength::Chunked));
         let sized = headers("Content-Length: 007");
         let extent = check(format!("{sized}GET").as_bytes(), MOST).unwrap().unwrap();
-        assert_eq!(extent, Extent { head: sized.len(), body: BodyLength::Bytes(7) });
+        assert_eq!(extent, Extent::new(sized.len(), BodyLength::Bytes(7)));
+    }
+
+    #[test]
+    fn line_for_trailers_follows_the_request_line_of_kubo() {
+        let at = |lines: &str| {
+            let head = format!("\r\nPOST /x HTTP/1.1\r\n{lines}\r\n\r\n");
+            check(head.as_bytes(), MOST).unwrap().unwrap().takes_trailers_at
+        };
+        assert_eq!(at("Host: x\r\nuser-agent: go-ipfs-cmds/http"), Some("\r\nPOST /x HTTP/1.1\r\n".len()));
+        for others in
+            ["User-Agent: go-ipfs-cmds/http\r\nTE: gzip", "User-Agent: Go-http-client/1.1", "X: go-ipfs-cmds/"]
+        {
+            assert_eq!(at(others), None, "{others}");
+        }
     }
 
     #[test]
