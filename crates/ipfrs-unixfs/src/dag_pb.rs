@@ -105,6 +105,14 @@ impl<'a> RawNode<'a> {
     pub(crate) fn cids(&self) -> impl Iterator<Item = Result<Cid>> {
         self.links.iter().map(|link| cid_from_bytes(read_link(link)?.cid))
     }
+
+    /// Returns the link targets in their binary form, which is valid, in the order of the block.
+    pub(crate) fn encoded_cids(&self) -> impl Iterator<Item = Result<&'a [u8]>> {
+        self.links.iter().copied().map(|link| {
+            let encoded = read_link(link)?.cid;
+            cid_from_bytes(encoded).map(|_| encoded)
+        })
+    }
 }
 
 /// The fields of a [`PbLink`] as slices of its block.

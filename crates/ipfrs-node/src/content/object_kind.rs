@@ -6,11 +6,14 @@ use bytes::Bytes;
 use ipfrs_core::Result;
 use ipfrs_unixfs::{DirEntry, FileNode, Mtime, Node as UnixFsNode, ShardLink};
 
-use super::directory_memory::{Directories, DirectoryMemory};
+use super::node_memory::{DecodedNodes, NodeMemory};
 use super::path::ContentPath;
 
 /// Approximate memory of the name of an entry in a shard, in bytes.
 const NAME_BYTES: usize = 32;
+
+/// Memory of the links of a file up to which they are not counted, in bytes. Ordinary files have less in one node.
+const UNCOUNTED_BYTES: usize = 64 * 1024;
 
 /// Kinds of [`Object`](super::Object). Cheap to clone.
 #[derive(Debug, Clone)]
@@ -30,19 +33,17 @@ pub enum ObjectKind {
 pub struct Directory {
     pub(super) node: Arc<UnixFsNode>,
     /// Counted until the last copy is dropped.
-    _memory: Arc<DirectoryMemory>,
+    _memory: Arc<NodeMemory>,
 }
 
 impl Directory {
     /// Counts the memory of the directory `node` in `all`.
     ///
     /// # Errors
-    /// Those of [`DirectoryMemory::check`].
-    pub(super) fn new(node: UnixFsNode, all: &Arc<Directories>) -> Result<Self> {
-        let mut memory = DirectoryMemory::new(all);
-        memory.replace(0, memory_of(&node));
-        memory.check()?;
-        Ok(Self { node: Arc::new(node), _memory: Arc::new(memory) })
+    /// Those of [`NodeMemory::check`].
+    pub(super) fn new(node: UnixFsNode, all: &Arc<DecodedNodes>) -> Result<Self> {
+        let memory = NodeMemory::of(memory_of(&node), all)?;
+        Ok(Self { node: Arc::new(node), _memory: memory })
     }
 
     /// Returns the number of entries if the root block contains it. That of a sharded directory does not.
@@ -72,9 +73,21 @@ pub struct FileContent {
     pub(crate) node: Arc<FileNode>,
     /// The path that led to the file, from which missing blocks are retrieved.
     pub(crate) path: Arc<ContentPath>,
+    /// Counted until the last copy is dropped; `None` for few links.
+    _memory: Option<Arc<NodeMemory>>,
 }
 
 impl FileContent {
+    /// Counts the memory of the links of `node` in `all`, if it has many.
+    ///
+    /// # Errors
+    /// Those of [`NodeMemory::check`].
+    pub(super) fn new(node: FileNode, path: &Arc<ContentPath>, all: &Arc<DecodedNodes>) -> Result<Self> {
+        let bytes = node.children.memory_bytes();
+        let memory = (bytes > UNCOUNTED_BYTES).then(|| NodeMemory::of(bytes, all)).transpose()?;
+        Ok(Self { node: Arc::new(node), path: Arc::clone(path), _memory: memory })
+    }
+
     /// Returns the size of the file in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {

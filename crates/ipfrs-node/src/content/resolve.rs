@@ -8,7 +8,7 @@ use ipfrs_stream::{IndexingSource, Part};
 use ipfrs_unixfs::{BlockSource, Node as UnixFsNode, roots_before};
 use tracing::Instrument;
 
-use super::directory_memory::Directories;
+use super::node_memory::DecodedNodes;
 use super::object::Object;
 use super::object_kind::{Directory, FileContent, ObjectKind};
 use super::path::ContentPath;
@@ -53,7 +53,7 @@ impl Node {
         inline.try_for_each(|cid| self.check_block(cid))?;
         let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
         let (cid, block) = (resolved.cid, resolved.data.clone());
-        let kind = kind(&path, resolved.node.take(), &self.inner.directories)?;
+        let kind = kind(&path, resolved.node.take(), &self.inner.decoded_nodes)?;
         let resolved = Arc::new(ResolvedPath::new(path, resolved, kind.clone(), &*self.inner.served, epoch));
         Ok(Object { cid, resolved, block, kind })
     }
@@ -99,11 +99,11 @@ impl Node {
     }
 }
 
-fn kind(path: &Arc<ContentPath>, node: Option<UnixFsNode>, directories: &Arc<Directories>) -> Result<ObjectKind> {
+fn kind(path: &Arc<ContentPath>, node: Option<UnixFsNode>, nodes: &Arc<DecodedNodes>) -> Result<ObjectKind> {
     Ok(match node {
-        Some(UnixFsNode::File(file)) => ObjectKind::File(FileContent { node: Arc::new(file), path: Arc::clone(path) }),
+        Some(UnixFsNode::File(file)) => ObjectKind::File(FileContent::new(file, path, nodes)?),
         Some(node @ (UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_))) => {
-            ObjectKind::Directory(Directory::new(node, directories)?)
+            ObjectKind::Directory(Directory::new(node, nodes)?)
         }
         Some(UnixFsNode::Symlink { target, .. }) => ObjectKind::Symlink(target),
         None => ObjectKind::Other,

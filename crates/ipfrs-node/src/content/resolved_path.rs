@@ -65,7 +65,7 @@ impl ResolvedPath {
         let names = self.path.segments().iter().map(LinkName::len).chain(self.remainder.iter().map(String::len));
         let names: usize = names.map(|len| len + size_of::<String>()).sum();
         let links = match &self.kind {
-            ObjectKind::File(file) => file.node.children.len() * size_of::<ipfrs_unixfs::Child>(),
+            ObjectKind::File(file) => file.node.children.memory_bytes(),
             ObjectKind::Directory(directory) => memory_of(&directory.node),
             ObjectKind::Symlink(_) | ObjectKind::Other => 0,
         };

@@ -1,5 +1,5 @@
-//! Memory of the decoded directories that requests hold. A request can hold one for as long as its client takes to read
-//! the response, so all of them together have a limit.
+//! Memory of the decoded nodes that requests hold: directories, and the links of files. A request can hold them for as
+//! long as its client takes to read the response, so all of them together have a limit.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,21 +11,22 @@ use parking_lot::Mutex;
 
 use crate::retrieval::current_client;
 
-/// Memory limit for the directories of all requests, in bytes.
+/// Memory limit for the nodes of all requests, in bytes.
 pub(super) const MAX_BYTES: usize = 512 * 1024 * 1024;
 
-/// Memory that a request gets whatever others use, in bytes. A directory with 1,000 entries needs less.
+/// Memory that a request gets whatever others use, in bytes. A directory with 1,000 entries needs less, as
+/// does a file with 1,000 links in each node.
 pub(super) const MIN_BYTES: usize = 256 * 1024;
 
-/// Memory of the directories of all requests, in bytes.
+/// Memory of the nodes of all requests, in bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Directories {
+pub(crate) struct DecodedNodes {
     all: AtomicUsize,
     /// The memory of each client that uses some.
     by_client: Mutex<HashMap<Option<IpAddr>, usize>>,
 }
 
-impl Directories {
+impl DecodedNodes {
     fn replace(&self, client: Option<IpAddr>, old: usize, new: usize) {
         self.all.fetch_add(new, Ordering::Relaxed);
         self.all.fetch_sub(old, Ordering::Relaxed);
@@ -44,16 +45,27 @@ impl Directories {
 
 /// The part of one request, which is released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct DirectoryMemory {
+pub(crate) struct NodeMemory {
     own: usize,
     client: Option<IpAddr>,
-    all: Arc<Directories>,
+    all: Arc<DecodedNodes>,
 }
 
-impl DirectoryMemory {
+impl NodeMemory {
     /// Creates the part of a request of the current client.
-    pub(super) fn new(all: &Arc<Directories>) -> Self {
+    pub(super) fn new(all: &Arc<DecodedNodes>) -> Self {
         Self { own: 0, client: current_client(), all: Arc::clone(all) }
+    }
+
+    /// Creates the part of a request of the current client that holds a node of `bytes`.
+    ///
+    /// # Errors
+    /// Those of [`Self::check`].
+    pub(super) fn of(bytes: usize, all: &Arc<DecodedNodes>) -> Result<Arc<Self>> {
+        let mut memory = Self::new(all);
+        memory.replace(0, bytes);
+        memory.check()?;
+        Ok(Arc::new(memory))
     }
 
     /// Returns the memory of this request, in bytes.
@@ -61,10 +73,23 @@ impl DirectoryMemory {
         self.own
     }
 
-    /// Replaces the memory of a directory, in bytes.
+    /// Replaces the memory of a node, in bytes.
     pub(super) fn replace(&mut self, old: usize, new: usize) {
         self.own = self.own - old + new;
         self.all.replace(self.client, old, new);
+    }
+
+    /// Creates another part, which holds nothing, of the same client.
+    pub(super) fn another(&self) -> Self {
+        Self { own: 0, client: self.client, all: Arc::clone(&self.all) }
+    }
+
+    /// Returns a function that sets the memory of this request, in bytes, and [checks](Self::check) it.
+    pub(super) fn counter(mut self) -> impl FnMut(usize) -> Result<()> + Send + 'static {
+        move |bytes| {
+            self.replace(self.own, bytes);
+            self.check()
+        }
     }
 
     /// Checks the memory of all requests, of which a client may use as much as is free.
@@ -77,16 +102,19 @@ impl DirectoryMemory {
             return Ok(());
         }
         let what = format!(
-            "large directories in use take the limit of {MAX_BYTES} bytes of memory, or this client as much of it as is \
-             left for all others"
+            "large directories and files in use take the limit of {MAX_BYTES} bytes of memory for their links, or this \
+             client as much of it as is left for all others"
         );
         Err(Error::new(ErrorKind::RateLimited, format!("{what}: try again later")))
     }
 }
 
-impl Drop for DirectoryMemory {
+impl Drop for NodeMemory {
     fn drop(&mut self) {
-        self.all.replace(self.client, self.own, 0);
+        // Most files are small and not counted.
+        if self.own > 0 {
+            self.all.replace(self.client, self.own, 0);
+        }
     }
 }
 
@@ -100,7 +128,7 @@ mod tests {
     use ipfrs_unixfs::dag_pb::{self, PbLink};
 
     use super::*;
-    use crate::{BlockFormat, ContentPath, Node, Object, PutBlock};
+    use crate::{BlockFormat, ContentPath, LinkName, Node, Object, ObjectKind, PutBlock, Span};
 
     async fn put(node: &Node, codec: u64, data: Bytes) -> Cid {
         let format = BlockFormat { version: 1, codec, hash: HashFunction::Sha2_256, digest_bytes: None };
@@ -109,6 +137,69 @@ mod tests {
 
     async fn resolve(node: &Node, cid: Cid) -> Result<Object> {
         node.resolve(ContentPath::new(cid, Vec::new()).unwrap()).await
+    }
+
+    #[tokio::test]
+    async fn links_of_large_files_are_counted_while_they_are_held() {
+        const LINKS: u64 = 20_000;
+        let repo = tempfile::tempdir().unwrap();
+        let node = Node::builder(repo.path()).engine(Arc::new(MemoryStore::default())).open().await.unwrap();
+        let leaf = put(&node, codec::RAW, Bytes::from_static(b"x")).await;
+        let file = |parts: Vec<(Cid, u64)>| {
+            let mut data = vec![8, 2];
+            for (_, size) in &parts {
+                data.push(0x20);
+                let mut rest = *size;
+                while rest >= 0x80 {
+                    data.push(rest as u8 | 0x80);
+                    rest >>= 7;
+                }
+                data.push(rest as u8);
+            }
+            let links: Vec<_> =
+                parts.into_iter().map(|(cid, tsize)| PbLink { cid, name: LinkName::default(), tsize }).collect();
+            dag_pb::encode(&links, &data)
+        };
+        let large = put(&node, codec::DAG_PB, file(vec![(leaf, 1); LINKS as usize])).await;
+        let small = put(&node, codec::DAG_PB, file(vec![(leaf, 1); 1_000])).await;
+        let above = put(&node, codec::DAG_PB, file(vec![(large, LINKS), (leaf, 1)])).await;
+        let nodes = &node.inner.decoded_nodes;
+        let all = || nodes.all.load(Ordering::Relaxed);
+        let content = |object: &Object| match &object.kind {
+            ObjectKind::File(file) => file.clone(),
+            other => panic!("{other:?}"),
+        };
+        let links_bytes = LINKS as usize * 50;
+
+        let object = resolve(&node, large).await.unwrap();
+        let of_root = all();
+        assert!(of_root >= links_bytes, "{of_root}");
+        let mut pieces = node.read(&content(&object), Span::whole(LINKS));
+        pieces.try_next().await.unwrap();
+        assert!(all() >= of_root + links_bytes, "the reader has links of its own: {}", all());
+        drop(object);
+        assert!(all() >= links_bytes, "a reader holds its links without the object");
+        pieces.try_for_each(|_| async { Ok(()) }).await.unwrap();
+        assert_eq!(all(), 0);
+
+        // An inner node counts as well.
+        let root_above = resolve(&node, above).await.unwrap();
+        assert_eq!(all(), 0, "two links");
+        let whole = Span::whole(LINKS + 1);
+        let mut pieces = node.read(&content(&root_above), whole);
+        pieces.try_next().await.unwrap();
+        assert!(all() >= links_bytes, "{}", all());
+        drop(pieces);
+        assert_eq!(all(), 0);
+
+        nodes.replace(Some([10, 0, 0, 1].into()), 0, MAX_BYTES);
+        assert_eq!(resolve(&node, large).await.unwrap_err().kind(), ErrorKind::RateLimited);
+        let refused = node.read(&content(&root_above), whole).try_for_each(|_| async { Ok(()) }).await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::RateLimited);
+        let object = resolve(&node, small).await.unwrap();
+        let read: Vec<_> = node.read(&content(&object), Span::whole(1_000)).try_collect().await.unwrap();
+        assert_eq!(read.concat().len(), 1_000, "ordinary files are served in any case");
+        assert_eq!(all(), MAX_BYTES, "and are not counted");
     }
 
     #[tokio::test]
@@ -123,7 +214,7 @@ mod tests {
             directories.push(put(&node, codec::DAG_PB, dag_pb::encode(&links, &[8, 1])).await);
         }
         let [small, large] = directories[..] else { unreachable!() };
-        let directories = &node.inner.directories;
+        let directories = &node.inner.decoded_nodes;
         let all = || directories.all.load(Ordering::Relaxed);
         let object = resolve(&node, large).await.unwrap();
         let listing = node.list(&object, usize::MAX);
