@@ -10,6 +10,7 @@ use ipfrs_node::PinFilter;
 use crate::GraphQlConfig;
 use crate::context::{entries_cost, node, page_cost, page_size, request};
 use crate::error::{FieldResult, failed};
+use crate::limits::READ_COST;
 use crate::scalars::{Cid, Long};
 use crate::types::block::{Block, load};
 use crate::types::content::{
@@ -66,7 +67,7 @@ impl Query {
     }
 
     /// A value of the IPLD data model: a block, or a value within a block.
-    #[graphql(complexity = "10 + child_complexity")]
+    #[graphql(complexity = "READ_COST + child_complexity")]
     async fn dag(&self, context: &Context<'_>, path: String) -> FieldResult<Option<DagNode>> {
         let node = node(context)?;
         let path = content_path(node, &path).await.map_err(failed)?;
@@ -77,12 +78,14 @@ impl Query {
     }
 
     /// A file, a directory or a symlink.
+    #[graphql(complexity = "READ_COST + child_complexity")]
     async fn file(&self, context: &Context<'_>, path: String) -> FieldResult<Option<File>> {
-        Ok(Some(File { object: object_at(node(context)?, &path).await.map_err(failed)? }))
+        let (object, memory) = object_at(context, &path).await?;
+        Ok(Some(File { object, _memory: memory }))
     }
 
     /// The entries of a directory, in their stored order.
-    #[graphql(complexity = "page_cost(first, child_complexity)")]
+    #[graphql(complexity = "READ_COST + page_cost(first, child_complexity)")]
     async fn directory(
         &self,
         context: &Context<'_>,
@@ -92,7 +95,7 @@ impl Query {
     ) -> FieldResult<Option<Connection<String, DirectoryEntry, DirectoryFields, EmptyFields>>> {
         let most = page_size(context, first)?;
         let node = node(context)?;
-        let object = object_at(node, &path).await.map_err(failed)?;
+        let (object, _memory) = object_at(context, &path).await?;
         let total_count = match &object.kind {
             ipfrs_node::ObjectKind::Directory(directory) => directory.count().map(Long::from),
             _ => None,
@@ -126,7 +129,7 @@ impl Query {
     }
 
     /// The tensors of a safetensors or .npy file, in their order in the file.
-    #[graphql(complexity = "page_cost(first, child_complexity)")]
+    #[graphql(complexity = "READ_COST + page_cost(first, child_complexity)")]
     async fn tensors(
         &self,
         context: &Context<'_>,
