@@ -105,6 +105,8 @@ pub(crate) struct Inner {
     pub(crate) eviction: Option<Arc<Eviction>>,
     /// Blocks that clients are about to pin.
     pub(crate) protection: Protection,
+    /// Held while the list of bootstrap peers changes.
+    pub(crate) bootstrap_changes: Arc<Mutex<()>>,
     /// Held while gc runs.
     pub(crate) collecting: Mutex<()>,
     /// Held while all blocks are verified, which uses all cores.

@@ -434,6 +434,7 @@ impl Opened {
             fetched,
             eviction,
             protection,
+            bootstrap_changes: Arc::default(),
             collecting: Mutex::new(()),
             verifying: Mutex::new(()),
             #[cfg(feature = "pinning")]
