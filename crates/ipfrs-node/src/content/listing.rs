@@ -109,7 +109,12 @@ impl Node {
             ObjectKind::Directory(directory) => self.entries(&object.resolved.path, directory),
             ObjectKind::File(file) => {
                 let (file, parts) = (file.clone(), 0..file.node.children.len());
-                stream::iter(parts.filter_map(move |part| file.node.children.get(part).map(part_of_file))).boxed()
+                let part = move |index| {
+                    // The whole content, whose memory counts until the end of the stream.
+                    let file = &file;
+                    file.node.children.get(index).map(part_of_file)
+                };
+                stream::iter(parts.filter_map(part)).boxed()
             }
             ObjectKind::Other => links_of(object.cid, object.block.clone()).boxed(),
             ObjectKind::Symlink(_) => stream::empty().boxed(),
