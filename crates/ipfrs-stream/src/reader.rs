@@ -128,8 +128,8 @@ impl DagReader {
         self
     }
 
-    /// Makes the reader pass the memory of the links that it holds to `count`, in bytes, whenever much of it changes. The
-    /// reader fails with the error of `count`, and drops it at the end.
+    /// Makes the reader pass the memory of the links that it holds to `count`, in bytes, whenever much of it changes.
+    /// The reader fails with the error of `count`, and drops it at the end.
     #[must_use]
     pub fn with_memory(mut self, count: impl FnMut(usize) -> Result<()> + Send + 'static) -> Self {
         self.count = Some(Box::new(count));

@@ -172,8 +172,8 @@ const MAX_INTERVALS: usize = 50;
 const DAG_JSON_BYTES: usize = 110;
 
 /// `dag/stat?arg=path[&arg=...][&progress=]`: returns the number of blocks and bytes of each DAG and of all together.
-/// With progress, the default, a line is also sent from time to time during the traversal. As in Kubo, it lists the DAGs
-/// that were begun.
+/// With progress, the default, a line is also sent from time to time during the traversal. As in Kubo, it lists the
+/// DAGs that were begun.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
     let paths = args.paths(&state.node, "root").await?;
     let (progress, render) = (args.bool("progress").unwrap_or(true), args.render);

@@ -36,8 +36,8 @@ pub(super) fn object(value: impl Serialize) -> Response {
     }
 }
 
-/// Renders a part of a response that has about this many bytes. A large one is rendered on a blocking thread, because it
-/// would take the time of other requests on the runtime worker.
+/// Renders a part of a response that has about this many bytes. A large one is rendered on a blocking thread, because
+/// it would take the time of other requests on the runtime worker.
 ///
 /// # Errors
 /// Those of `render`.
