@@ -112,7 +112,19 @@ fn varint(mut value: u64) -> Vec<u8> {
 /// # Errors
 /// Returns an error if the import fails or does not import exactly the blocks of `car`.
 pub fn import_car(client: &mut Client, car: &CarFile) -> Result<()> {
-    upload(client, "/api/v0/dag/import?stats=true", &mut File::open(&car.path)?)?;
+    import(client, car, "/api/v0/dag/import?stats=true")
+}
+
+/// Does the same as [`import_car`] without pinning anything.
+///
+/// # Errors
+/// As [`import_car`].
+pub fn import_unpinned_car(client: &mut Client, car: &CarFile) -> Result<()> {
+    import(client, car, "/api/v0/dag/import?stats=true&pin-roots=false")
+}
+
+fn import(client: &mut Client, car: &CarFile, target: &str) -> Result<()> {
+    upload(client, target, &mut File::open(&car.path)?)?;
     let response = client.read(200)?;
     let shown = || String::from_utf8_lossy(&response).into_owned();
     let lines = serde_json::Deserializer::from_slice(&response).into_iter::<Value>();

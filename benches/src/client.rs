@@ -26,6 +26,8 @@ pub struct Client {
     /// Range of `buffer` that was received and not yet consumed: `buffer[start..end]`.
     start: usize,
     end: usize,
+    /// Whether the server closes the connection after the last response.
+    is_closing: bool,
 }
 
 /// Framing of a body.
@@ -74,7 +76,7 @@ impl Client {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self { stream, buffer: vec![0; BUFFER_BYTES].into_boxed_slice(), start: 0, end: 0 })
+        Ok(Self { stream, buffer: vec![0; BUFFER_BYTES].into_boxed_slice(), start: 0, end: 0, is_closing: false })
     }
 
     /// Sends a request, or a part of one.
@@ -161,13 +163,31 @@ impl Client {
     /// Returns an error if the status is not `status`, or the response is truncated or larger than 512 MiB.
     pub fn read(&mut self, status: u16) -> Result<Vec<u8>> {
         let framing = self.head(status)?;
-        let mut body = Vec::new();
-        self.body(framing, &mut |piece| {
-            ensure!(body.len() + piece.len() <= MAX_WHOLE_BYTES, "the response is over {MAX_WHOLE_BYTES} bytes");
-            body.extend_from_slice(piece);
-            Ok(())
-        })?;
-        Ok(body)
+        self.whole(framing)
+    }
+
+    /// Reads a complete response with any status, which is returned with the body.
+    ///
+    /// # Errors
+    /// Returns an error if the response is truncated or larger than 512 MiB.
+    pub fn read_any(&mut self) -> Result<(u16, Vec<u8>)> {
+        let (status, framing) = self.any_head()?;
+        Ok((status, self.whole(framing)?))
+    }
+
+    /// Reads a response and passes its body to `sink` in pieces, as they arrive.
+    ///
+    /// # Errors
+    /// Returns an error if the status is not `status` or the response is truncated, or the first error of `sink`.
+    pub fn stream(&mut self, status: u16, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let framing = self.head(status)?;
+        self.body(framing, sink)
+    }
+
+    /// Whether the server closes the connection after the last response. Then another request needs a new one.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.is_closing
     }
 
     /// Reads a complete response with the status 200 while `send` sends the request.
@@ -204,6 +224,16 @@ impl Client {
         Ok(())
     }
 
+    fn whole(&mut self, framing: Framing) -> Result<Vec<u8>> {
+        let mut body = Vec::new();
+        self.body(framing, &mut |piece| {
+            ensure!(body.len() + piece.len() <= MAX_WHOLE_BYTES, "the response is over {MAX_WHOLE_BYTES} bytes");
+            body.extend_from_slice(piece);
+            Ok(())
+        })?;
+        Ok(body)
+    }
+
     /// Passes the body to `sink` in pieces of at most `BUFFER_BYTES`.
     fn body(&mut self, framing: Framing, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         match framing {
@@ -233,17 +263,7 @@ impl Client {
 
     /// Reads a head. A response with a status other than `status` is an error that shows its body.
     fn head(&mut self, status: u16) -> Result<Framing> {
-        let end = loop {
-            let buffered = &self.buffer[self.start..self.end];
-            if let Some(at) = buffered.windows(4).position(|window| window == b"\r\n\r\n") {
-                break at;
-            }
-            self.fill(HEAD_READ_BYTES)?;
-        };
-        let head = std::str::from_utf8(&self.buffer[self.start..self.start + end]).context("the head is not text")?;
-        let (answered, length) = parse_head(head)?;
-        let framing = length.map_or(Framing::Chunked, Framing::Length);
-        self.start += end + 4;
+        let (answered, framing) = self.any_head()?;
         if answered != status {
             let mut text = Vec::new();
             self.body(framing, &mut |piece| {
@@ -253,6 +273,22 @@ impl Client {
             bail!("the response has status {answered} instead of {status}: {}", String::from_utf8_lossy(&text));
         }
         Ok(framing)
+    }
+
+    /// Reads a head with any status.
+    fn any_head(&mut self) -> Result<(u16, Framing)> {
+        let end = loop {
+            let buffered = &self.buffer[self.start..self.end];
+            if let Some(at) = buffered.windows(4).position(|window| window == b"\r\n\r\n") {
+                break at;
+            }
+            self.fill(HEAD_READ_BYTES)?;
+        };
+        let head = std::str::from_utf8(&self.buffer[self.start..self.start + end]).context("the head is not text")?;
+        let (answered, length) = parse_head(head)?;
+        self.is_closing = closes(head);
+        self.start += end + 4;
+        Ok((answered, length.map_or(Framing::Chunked, Framing::Length)))
     }
 
     /// Reads the length of the next chunk. Returns `None` after the last chunk and its trailers.
@@ -333,6 +369,13 @@ pub(crate) fn parse_head(head: &str) -> Result<(u16, Option<u64>)> {
     Ok((status, length.filter(|_| !is_chunked)))
 }
 
+/// Whether a head says that the server closes the connection after the response.
+fn closes(head: &str) -> bool {
+    let mut fields = head.split("\r\n").filter_map(|line| line.split_once(':'));
+    let is_close = |value: &str| value.split(',').any(|option| option.trim().eq_ignore_ascii_case("close"));
+    fields.any(|(name, value)| name.eq_ignore_ascii_case("connection") && is_close(value))
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::BufReader;
@@ -359,6 +402,24 @@ mod tests {
         assert_eq!(client.discard(206).unwrap(), 13);
         client.compare(200, io::empty()).unwrap();
         assert!(client.discard(200).unwrap_err().to_string().contains("closed"));
+    }
+
+    #[test]
+    fn client_reads_any_status_and_knows_that_the_server_closes() {
+        let responses = b"HTTP/1.1 500 No\r\nContent-Length: 4\r\n\r\ngoneHTTP/1.1 200 OK\r\nConnection: Close\r\n\
+            Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+        let mut client = client_of(responses);
+        assert_eq!(client.read_any().unwrap(), (500, b"gone".to_vec()));
+        assert!(!client.is_closing());
+        let mut received = Vec::new();
+        client
+            .stream(200, &mut |piece| {
+                received.extend_from_slice(piece);
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(received, b"abcde");
+        assert!(client.is_closing());
     }
 
     #[test]

@@ -11,6 +11,9 @@ use anyhow::{Context, Result, bail};
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Resource, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
+/// Environment variable with the path of the `ipfrs-cli` to measure.
+pub const PROGRAM: &str = "GATEWAY";
+
 /// Interval between checks of the state of a process.
 pub const POLL: Duration = Duration::from_millis(10);
 /// Timeout of the start and of the end of a process.

@@ -14,7 +14,7 @@ use crate::chart::Chart;
 use crate::document::Document;
 use crate::figures::Table;
 use crate::goal::Goal;
-use crate::serve::PROGRAM;
+use crate::process::PROGRAM;
 
 /// Results of one part of a target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

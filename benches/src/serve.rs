@@ -16,12 +16,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::certificate::Certificate;
-use crate::process::{become_program, has_ended};
+use crate::process::{PROGRAM, become_program, has_ended};
 
 /// First argument of a child that runs the gateway. The following arguments are for [`serve`].
 pub const SERVE: &str = "serve";
-/// Environment variable with the path of the `ipfrs-cli` to measure instead of the gateway in this program.
-pub(crate) const PROGRAM: &str = "GATEWAY";
 
 /// Grace period for file-system threads at shutdown.
 const STRAGGLERS: Duration = Duration::from_millis(200);

@@ -38,7 +38,8 @@ const USAGE: &str = "usage: cargo xtask <command>
 
   bench-report [TARGET[:PART,...] ...]
                  runs all comparisons, or only the given ones, and writes figures and plots into docs/PERFORMANCE.md; use a
-                 quiet machine. The target `hostile` attacks the gateway, and writes into docs/SECURITY.md
+                 quiet machine. The target `hostile` attacks the gateway, and writes into docs/SECURITY.md.
+                 `kubo` compares a release build with Kubo. These two run only if they are given
   plots          redraws the plots of the last bench-report
 ";
 

@@ -1,5 +1,6 @@
 //! `cargo xtask bench-report`: runs all comparing bench targets on this machine and updates docs/PERFORMANCE.md.
 
+use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,10 @@ const TARGETS: [&str; 4] = ["peers", "stores", "grpc", "retrieval"];
 const DOCUMENT: &str = "docs/PERFORMANCE.md";
 /// Bench target that attacks, and the document for its figures. It runs only if it is selected.
 const HOSTILE: (&str, &str) = ("hostile", "docs/SECURITY.md");
+/// Bench target that compares a built `ipfrs-cli` with Kubo, and its package. It runs only if it is selected.
+const KUBO: (&str, &str) = ("kubo", "ipfrs-benches-kubo");
+/// Package of the other targets.
+const PACKAGE: &str = "ipfrs-benches";
 const PLOTS: &str = "docs/plots";
 /// Markers around the charts in the document.
 const BEGIN: &str = "<!-- plots:begin -->";
@@ -43,8 +48,8 @@ pub(crate) fn measure(selected: &[&str]) -> Result<()> {
     let mut runs = Vec::new();
     for selected in if selected.is_empty() { &TARGETS[..] } else { selected } {
         let (name, parts) = selected.split_once(':').map_or((*selected, None), |(name, parts)| (name, Some(parts)));
-        let is_known = TARGETS.contains(&name) || name == HOSTILE.0;
-        ensure!(is_known, "unknown target {name:?}: use one of {}, {}", TARGETS.join(", "), HOSTILE.0);
+        let known = [&TARGETS[..], &[HOSTILE.0, KUBO.0]].concat();
+        ensure!(known.contains(&name), "unknown target {name:?}: use one of {}", known.join(", "));
         runs.push((name, parts));
     }
     let runs_only_attacks = runs.iter().all(|(name, _)| *name == HOSTILE.0);
@@ -67,7 +72,12 @@ fn run(name: &str, parts: Option<&str>) -> Result<()> {
         fs::remove_file(&json).with_context(|| format!("cannot remove {}", json.display()))?;
     }
     let json = json.to_str().context("the build's directory has a name that is not UTF-8")?;
-    let bench = ["bench", "--package", "ipfrs-benches", "--bench", name, "--"];
+    // It measures the program of the user, or that of a release build.
+    if name == KUBO.0 && env::var_os("GATEWAY").is_none() {
+        crate::cargo("report", &["build", "--release", "--package", "ipfrs-cli"], &[])?;
+    }
+    let package = if name == KUBO.0 { KUBO.1 } else { PACKAGE };
+    let bench = ["bench", "--package", package, "--bench", name, "--"];
     let document = if name == HOSTILE.0 { HOSTILE.1 } else { DOCUMENT };
     let options = ["--require-peers", "--write", document, "--json", json];
     let only: Vec<_> = parts.into_iter().flat_map(|parts| ["--only", parts]).collect();
@@ -83,12 +93,13 @@ pub(crate) fn draw() -> Result<()> {
     let workspace = workspace()?;
     let (document, plots) = (workspace.join(DOCUMENT), workspace.join(PLOTS));
     fs::create_dir_all(&plots).with_context(|| format!("cannot create {}", plots.display()))?;
-    let (mut pictures, mut has_drawn) = (shown(&document)?, false);
-    for name in TARGETS {
+    let (mut pictures, mut has_figures) = (shown(&document)?, false);
+    for name in TARGETS.into_iter().chain([KUBO.0]) {
         let json = figures_of(name)?;
         if !json.exists() {
             continue;
         }
+        has_figures = true;
         let text = fs::read(&json).with_context(|| format!("cannot read {}", json.display()))?;
         let figures: Figures = serde_json::from_slice(&text).with_context(|| format!("{}", json.display()))?;
         for (circumstances, chart) in figures.sections.into_iter().flat_map(drawn) {
@@ -97,10 +108,9 @@ pub(crate) fn draw() -> Result<()> {
             fs::write(&path, chart.svg(&circumstances)).with_context(|| format!("cannot write {}", path.display()))?;
             eprintln!("xtask: report: {}", path.display());
             insert(&mut pictures, chart.title, file);
-            has_drawn = true;
         }
     }
-    ensure!(has_drawn, "there is no data to plot: run `cargo xtask bench-report` first");
+    ensure!(has_figures, "there is no data to plot: run `cargo xtask bench-report` first");
     remove_others(&plots, &pictures)?;
     show(&document, &pictures)
 }

@@ -11,8 +11,8 @@ use ipfrs_benches::{
 };
 use tempfile::TempDir;
 
-use crate::kubo::Program;
 use crate::options::Options;
+use ipfrs_benches::Kubo;
 use ipfrs_benches::nginx::Nginx;
 
 pub(crate) const SMALL_BYTES: usize = 1_024;
@@ -32,7 +32,7 @@ pub(crate) struct Site {
     /// Output of `h2load --version`.
     pub(crate) h2load_version: Option<String>,
     /// Kubo, if it is installed.
-    pub(crate) kubo: Option<Program>,
+    pub(crate) kubo: Option<Kubo>,
     /// The large file at each server.
     pub(crate) large: Vec<Target>,
     /// The file of [`SMALL_BYTES`] at each server.
@@ -66,7 +66,7 @@ impl Site {
         let nginx_version = version("nginx", "-v", "nginx-light", options.arguments.require_peers)?;
         let wrk_version = version("wrk", "-v", "wrk", options.arguments.require_peers)?;
         let h2load_version = version("h2load", "--version", "nghttp2-client", false)?;
-        let kubo = Program::find()?;
+        let kubo = Kubo::find()?;
         // Use the disk of the build directory: the system's directory for temporary files may be in memory.
         let directory = TempDir::with_prefix_in("peers-", env!("CARGO_TARGET_TMPDIR"))?;
         let (www, repo) = (directory.path().join("www"), directory.path().join("repo"));

@@ -49,7 +49,11 @@ pub(crate) fn routes() -> ListedRoutes {
 
 /// Returns the routes under `/pinning/v1`, with a response to all others.
 pub(crate) fn with_fallback(routes: Router<AppState>) -> Router<AppState> {
-    routes.fallback(async || PinningProblem(Error::not_found("the only resource here is /pins")))
+    routes.fallback(no_such_resource)
+}
+
+pub(crate) async fn no_such_resource() -> PinningProblem {
+    PinningProblem(Error::not_found("the only resource here is /pins"))
 }
 
 /// Refuses requests from pages of other origins, and enforces the request deadline.

@@ -3,9 +3,11 @@
 use std::sync::OnceLock;
 
 use axum::Router;
+use axum::extract::{Extension, OriginalUri};
 use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use http::HeaderValue;
+use http::{HeaderValue, Method, Uri};
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::websocket::WebSockets;
 use ipfrs_middleware::{FairPool, MemoryPool, Protection, RequestIds, RequestPermits, Requests, Rules};
@@ -23,6 +25,7 @@ use crate::gateway::path_cache::PathCache;
 use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::ResponseCache;
 use crate::listed_routes::ListedRoutes;
+use crate::request_id::RequestId;
 use crate::route_table::{self, Part};
 use crate::state::{AppState, Shared};
 use crate::{
@@ -150,16 +153,23 @@ fn with_content_routes(router: Router<AppState>) -> Router<AppState> {
         .route("/ipns/", any(gateway::handler::handle))
 }
 
-async fn no_content(uri: http::Uri) -> GatewayError {
+async fn no_content(uri: Uri) -> GatewayError {
     GatewayError(Error::not_found(format!(
         "no content at {}: it is under /ipfs/{{cid}} and /ipns/{{name}}",
         uri.path()
     )))
 }
 
-async fn no_such_route(uri: http::Uri) -> GatewayError {
-    GatewayError(Error::not_found(format!(
-        "no route {}: content is under /ipfs/{{cid}}, the RPC under /api/v0, the native API under /v1",
-        uri.path()
-    )))
+/// Responds to paths without a route. A prefix with a final slash is among them: axum does not pass it to the fallback
+/// of the routes below the prefix.
+async fn no_such_route(Extension(id): Extension<RequestId>, method: Method, uri: Uri) -> Response {
+    match uri.path() {
+        "/api/v0/" => rpc::refusal_of_method(&method).unwrap_or_else(rpc::not_found),
+        "/v1/" => v1::no_such_route(Extension(id), OriginalUri(uri.clone())).await.into_response(),
+        "/pinning/v1/" => pinning::no_such_resource().await.into_response(),
+        path => GatewayError(Error::not_found(format!(
+            "no route {path}: content is under /ipfs/{{cid}}, the RPC under /api/v0, the native API under /v1"
+        )))
+        .into_response(),
+    }
 }

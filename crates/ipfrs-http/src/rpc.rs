@@ -101,7 +101,11 @@ pub(crate) fn router(state: &AppState) -> Router<AppState> {
 }
 
 async fn no_such_command(OriginalUri(uri): OriginalUri) -> Response {
-    redirect_of(&uri).unwrap_or_else(|| (StatusCode::NOT_FOUND, "404 page not found\n").into_response())
+    redirect_of(&uri).unwrap_or_else(not_found)
+}
+
+pub(crate) fn not_found() -> Response {
+    (StatusCode::NOT_FOUND, "404 page not found\n").into_response()
 }
 
 /// Returns the label of a route in metrics: that of its command, without an argument.
@@ -134,11 +138,19 @@ fn redirect_of(uri: &Uri) -> Option<Response> {
 
 /// Refuses methods other than POST.
 pub(crate) async fn only_post(request: Request, next: Next) -> Response {
+    match refusal_of_method(request.method()) {
+        Some(refusal) => refusal,
+        None => next.run(request).await,
+    }
+}
+
+/// Returns the response to a method other than POST.
+pub(crate) fn refusal_of_method(method: &Method) -> Option<Response> {
     let allow = [(ALLOW, "OPTIONS, POST")];
-    match *request.method() {
-        Method::POST => next.run(request).await,
-        Method::OPTIONS => (StatusCode::NO_CONTENT, allow).into_response(),
-        _ => (StatusCode::METHOD_NOT_ALLOWED, allow, "405 - Method Not Allowed: use POST\n").into_response(),
+    match *method {
+        Method::POST => None,
+        Method::OPTIONS => Some((StatusCode::NO_CONTENT, allow).into_response()),
+        _ => Some((StatusCode::METHOD_NOT_ALLOWED, allow, "405 - Method Not Allowed: use POST\n").into_response()),
     }
 }
 

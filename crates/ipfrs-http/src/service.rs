@@ -414,6 +414,10 @@ impl Future for Answering {
             Projected::Content { inner } => ready!(inner.as_mut().poll(cx)),
         };
         let mut response = if *this.is_head { without_body(response) } else { response };
+        // RFC 9110, 8.6. axum sets the length of each empty body, and hyper removes it only for HTTP/1.1.
+        if response.status() == StatusCode::NO_CONTENT {
+            response.headers_mut().remove(CONTENT_LENGTH);
+        }
         https::add_hsts(this.hsts.as_ref(), response.headers_mut());
         Poll::Ready(Ok(response))
     }

@@ -9,20 +9,23 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Base, hash};
 
 use crate::body::header_text;
+use crate::compression::Representation;
 use crate::gateway::conditional;
 
 /// Responds with a file, or with 304 if the client has it.
 pub(crate) fn respond(request: &HeaderMap, media: &str, content: Cow<'static, [u8]>) -> Response {
     let digest = hash::sha2_256(&content);
     let tag = format!("\"{}\"", Base::Base16Lower.encode(&digest.digest()[..8]));
+    let media = header_text(media);
+    let whole = Representation { content_type: Some(media.clone()), length: Some(content.len() as u64) };
     let is_known = conditional::if_none_match(request, &tag);
     let mut response = match (is_known, content) {
-        (true, _) => StatusCode::NOT_MODIFIED.into_response(),
+        (true, _) => whole.describe(StatusCode::NOT_MODIFIED.into_response()),
         (false, Cow::Borrowed(bytes)) => Body::from(Bytes::from_static(bytes)).into_response(),
         (false, Cow::Owned(bytes)) => Body::from(bytes).into_response(),
     };
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, header_text(media));
+    headers.insert(CONTENT_TYPE, media);
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     // A new version of the daemon has new files.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));

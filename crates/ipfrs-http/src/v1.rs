@@ -98,7 +98,7 @@ pub(crate) async fn guard(
     response
 }
 
-async fn no_such_route(Extension(id): Extension<RequestId>, OriginalUri(uri): OriginalUri) -> Problem {
+pub(crate) async fn no_such_route(Extension(id): Extension<RequestId>, OriginalUri(uri): OriginalUri) -> Problem {
     Problem::new(Error::not_found(format!("no route {}", uri.path())), &id)
 }
 

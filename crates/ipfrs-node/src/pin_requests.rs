@@ -23,8 +23,10 @@ pub use self::filter::{NameMatch, PinRequestFilter};
 use self::queue::Queue;
 use self::record::{Directory, MadePin, Record};
 use crate::operations::random_id;
-use crate::{Node, check_pin_name, off_workers, to_the_end};
+use crate::{Node, off_workers, to_the_end};
 
+/// Largest number of characters in a name, as in the specification.
+const MAX_NAME_CHARACTERS: usize = 255;
 /// Largest number of origins, as in the specification, and the longest one, in bytes.
 pub(crate) const MAX_ORIGINS: usize = 20;
 const MAX_ORIGIN_BYTES: usize = 1_024;
@@ -278,7 +280,9 @@ impl Node {
 /// Checks a pin, and returns its content ID.
 fn check(pin: &RequestedPin) -> Result<Cid> {
     let cid = parse_cid(&pin.cid).map_err(|e| Error::invalid(format!("pin.cid: {e}")))?;
-    check_pin_name(&pin.name)?;
+    if pin.name.chars().count() > MAX_NAME_CHARACTERS {
+        return Err(Error::invalid(format!("pin.name: use at most {MAX_NAME_CHARACTERS} characters")));
+    }
     let is_address = |origin: &String| origin.starts_with('/') && origin.len() <= MAX_ORIGIN_BYTES;
     if pin.origins.len() > MAX_ORIGINS || !pin.origins.iter().all(is_address) {
         return Err(Error::invalid(format!(

@@ -226,6 +226,20 @@ async fn each_coding_has_a_tag_that_revalidates_all_codings() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn files_of_the_binary_have_a_tag_for_each_coding() {
+    let gateway = TestGateway::start().await;
+    for accept in ["gzip", "identity"] {
+        let response = get(&gateway, "/openapi.json", accept).await;
+        let tag = header(&response, "etag");
+        assert_eq!(tag.ends_with("-gzip\""), accept == "gzip", "{tag}");
+        let request = gateway.request(Method::GET, "/openapi.json").header(ACCEPT_ENCODING, accept);
+        let again = request.header("if-none-match", tag).send().await.unwrap();
+        assert_eq!((again.status().as_u16(), header(&again, "etag")), (304, tag), "{accept}");
+        assert_eq!(header(&again, "vary"), header(&response, "vary"), "{accept}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn head_has_the_headers_of_get() {
     let gateway = TestGateway::start().await;
     let long = gateway.add("", text(50_000)).await;

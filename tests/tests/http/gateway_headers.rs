@@ -385,3 +385,34 @@ async fn first_of_repeated_parameters_counts() {
     assert_eq!(header(&response, "content-type"), "application/vnd.ipld.raw");
     assert!(header(&response, "content-disposition").contains("a.css"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_names_and_queries_get_short_headers() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("", "x").await;
+    for (name, end) in [("a".repeat(10_000), "aa.pdf"), ("'".repeat(10_000), "%27%27.pdf")] {
+        for path in [
+            format!("/ipfs/{cid}?filename={name}.pdf"),
+            format!("/ipfs/{cid}?format=raw&filename={name}.pdf"),
+            format!("/ipfs/{cid}?format=car&filename={name}.pdf"),
+            format!("/v1/stream/download/{cid}?filename={name}.pdf"),
+        ] {
+            let response = gateway.get(&path).await;
+            assert_eq!(response.status(), 200);
+            let disposition = header(&response, "content-disposition");
+            assert!(disposition.len() < 1_100, "{} bytes", disposition.len());
+            assert!(disposition.ends_with(end), "{disposition}");
+        }
+    }
+    for format in ["raw", "car"] {
+        let located = async |query: &str| {
+            let accept = format!("application/vnd.ipld.{format}");
+            let request = gateway.request(Method::GET, &format!("/ipfs/{cid}?{query}")).header("accept", accept);
+            let response = request.send().await.unwrap();
+            assert_eq!(response.status(), 200);
+            header(&response, "content-location").to_owned()
+        };
+        assert!(located("x=1").await.starts_with(&format!("/ipfs/{cid}?x=1&format={format}")));
+        assert_eq!(located(&"x".repeat(8_192)).await, "", "longer than clients need to take");
+    }
+}

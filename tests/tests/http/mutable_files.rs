@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{TestGateway, hash_of, ndjson, rpc_failure};
 use crate::multipart::Form;
-use crate::wire::Wire;
+use crate::wire::{Wire, exchange};
 
 /// Returns bytes that repeat after 251 bytes.
 pub(crate) fn pattern(len: usize, start: usize) -> Vec<u8> {
@@ -182,26 +182,23 @@ async fn invalid_commands_fail_with_the_texts_of_kubo_and_change_nothing() {
         assert_eq!(write_failure(&gateway, arguments).await, message, "{arguments}");
     }
     assert!(write_failure(&gateway, "/big&offset=9223372036854775807").await.contains("over the limit"));
-    let removal = gateway.rpc("files/rm?arg=/a&arg=/none&arg=/&arg=x").send().await.unwrap();
-    assert_eq!(removal.status(), 200);
-    let mut lines = String::new();
-    let mut removal = removal;
-    let end = loop {
-        match removal.chunk().await {
-            Ok(Some(piece)) => lines.push_str(std::str::from_utf8(&piece).unwrap()),
-            end => break end,
-        }
-    };
-    assert!(end.is_err(), "a client without trailers sees that the command has failed");
-    let lines: Vec<_> = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect();
     let expected = [
         "/a: path is a directory, use -r to remove directories",
         "/none: file does not exist",
         "/: cannot delete root",
         "x is not a valid path: paths must start with a leading slash",
     ];
-    assert_eq!(lines[..4], expected.map(Value::from));
-    assert_eq!(lines[4]["Message"], "can't remove some files");
+    let text = "can't remove some files";
+    let failed = json!({ "Message": text, "Code": 0, "Type": "error", "Kind": "invalid_input" });
+    for (accepted, trailer) in [("\r\nTE: trailers", text), ("", "")] {
+        let request = "POST /api/v0/files/rm?arg=/a&arg=/none&arg=/&arg=x HTTP/1.1\r\nContent-Length: 0";
+        let answer = exchange(&gateway, format!("{request}{accepted}")).await;
+        assert_eq!((answer.status, answer.is_complete), (200, true), "kubo-rpc-client shows the text of a whole body");
+        let lines: Vec<Value> = answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines[..4], expected.map(Value::from));
+        assert_eq!(lines[4..], [failed.clone()], "without trailers, too");
+        assert_eq!(answer.trailer("x-stream-error"), trailer);
+    }
     assert_eq!(cid(&gateway, "/").await, before);
 }
 

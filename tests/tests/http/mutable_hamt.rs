@@ -4,6 +4,7 @@
 use crate::harness::{TestGateway, hash_of, rpc_failure};
 use crate::multipart::Form;
 use crate::mutable_files::run;
+use crate::wire::exchange;
 
 /// A directory that is sharded, and its content IDs after entries are removed.
 struct Case {
@@ -102,4 +103,18 @@ async fn list_of_more_entries_than_a_page_is_complete() {
     let names: Vec<_> =
         listed["Entries"].as_array().unwrap().iter().map(|entry| entry["Name"].as_str().unwrap()).collect();
     assert_eq!(names, (0..2_500).map(|number| format!("{number:04}")).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_list_begins_before_its_last_entries_are_read() {
+    let gateway = TestGateway::start().await;
+    let form = (0..2_500).fold(Form::new(), |form, number| form.file(format!("d/{number:04}"), number.to_string()));
+    let added = gateway.add_form("pin=false", form).await;
+    let last = hash_of(added.iter().find(|line| line["Name"] == "d/2499").unwrap());
+    assert_eq!(gateway.rpc(&format!("block/rm?arg={last}")).send().await.unwrap().status(), 200);
+    run(&gateway, &format!("cp?arg=/ipfs/{}&arg=/h", hash_of(added.last().unwrap()))).await;
+    let request = "POST /api/v0/files/ls?arg=/h&long=true HTTP/1.1\r\nTE: trailers\r\nContent-Length: 0";
+    let answer = exchange(&gateway, request).await;
+    assert_eq!((answer.status, answer.text().matches("\"Name\":").count()), (200, 2_499));
+    assert!(answer.trailer("x-stream-error").contains(&last), "{:?}", answer.trailers);
 }

@@ -76,6 +76,15 @@ async fn peers_are_added_to_and_removed_from_the_steady_ones() {
     assert_eq!(first["Text"], format!("PING {id}."));
     assert!(pongs.len() == 2 && pongs.iter().all(|pong| pong["Time"].as_u64().unwrap() > 0), "{pings:?}");
     assert!(last["Text"].as_str().unwrap().starts_with("Average latency: "), "{pings:?}");
+    // The stream of another ping ends that of this one, which opens a new one.
+    let mut waiting = gateway.rpc(&format!("ping?arg={id}&count=2")).send().await.unwrap();
+    let mut text = String::new();
+    while !text.contains("\"Text\":\"\"}\n") {
+        text += std::str::from_utf8(&waiting.chunk().await.unwrap().unwrap()).unwrap();
+    }
+    send(format!("ping?arg={id}&count=1")).await;
+    text += &waiting.text().await.unwrap();
+    assert_eq!((text.lines().count(), text.matches("\"Success\":true").count()), (4, 4), "{text}");
     let refused = rpc_failure(gateway.rpc(&format!("ping?arg={id}&count=0")).send().await.unwrap()).await;
     assert_eq!(refused, "ping count must be greater than 0, was 0");
     let refused = rpc_failure(gateway.rpc("routing/findprovs?arg=x&num-providers=0").send().await.unwrap()).await;
@@ -85,6 +94,9 @@ async fn peers_are_added_to_and_removed_from_the_steady_ones() {
     // As in Kubo, a peer that is not in the list is removed too.
     assert_eq!(send(format!("swarm/peering/rm?arg={id}")).await, success);
     assert_eq!(gateway.rpc_json("swarm/filters").await, json!({ "Strings": null }));
+    let raw = "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e";
+    let refused = rpc_failure(gateway.rpc(&format!("swarm/peering/rm?arg={raw}")).send().await.unwrap()).await;
+    assert_eq!(refused, "can't convert CID of type \"raw\" to a peer ID", "as in Kubo");
     for wrong in ["swarm/peering/add?arg=x", "swarm/peering/add?arg=/ip4/127.0.0.1/tcp/1", "swarm/peering/rm?arg=x"] {
         rpc_failure(gateway.rpc(wrong).send().await.unwrap()).await;
     }
@@ -180,7 +192,7 @@ async fn commands_about_peers_report_real_state() {
     let ended = gateway.rpc_json(&format!("swarm/disconnect?arg={address}")).await;
     assert_eq!(ended["Strings"], json!([format!("disconnect {id} success")]));
     let again = gateway.rpc_json(&format!("swarm/disconnect?arg={address}")).await;
-    assert_eq!(again["Strings"], json!([format!("disconnect {id} failure: not connected")]));
+    assert_eq!(again["Strings"], json!([format!("disconnect {id} failure: conn not found")]));
     assert_eq!(gateway.rpc_json("swarm/peers").await, json!({ "Peers": null }));
     let failure = format!("connect {id} failure: ");
     for (command, part) in [

@@ -393,3 +393,15 @@ async fn direct_pin_is_there_again_after_the_request() {
     gateway.rpc_bytes("repo/gc").await;
     assert_eq!(gateway.content(&format!("/ipfs/{cid}")).await, content);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn name_has_at_most_255_characters_of_any_length() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.add("cid-version=1&pin=false", "content").await;
+    let name = "名".repeat(255);
+    let id = request(&gateway, PINS, json!({ "cid": cid, "name": name })).await;
+    assert_eq!(until_state(&gateway, &id, "pinned").await["pin"]["name"], name);
+    assert_eq!(recursive_pins(&gateway).await[&cid]["Name"], "名".repeat(85), "names of pins have at most 255 bytes");
+    let longer = json!({ "cid": cid, "name": "名".repeat(256) });
+    assert_eq!(send(&gateway, Method::POST, PINS, &longer).await.0, 400);
+}

@@ -1,10 +1,10 @@
 //! Requirements in request headers, and the refusals that they cause.
 
-use reqwest::{Method, Response};
+use reqwest::{Method, Response, Version};
 use serde_json::{Value, json};
 
 use crate::content;
-use crate::harness::{TestGateway, header, rpc_failure};
+use crate::harness::{TestGateway, client, header, rpc_failure};
 use crate::multipart::Form;
 use crate::wire::{Wire, exchange};
 
@@ -297,4 +297,41 @@ async fn body_that_pauses_is_408_with_connection_close() {
     });
     futures::future::join_all(refusals).await;
     assert_eq!(gateway.metric("ipfrs_refusals_total{limit=\"upload_idle\"}").await, 8);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prefix_with_a_slash_has_the_errors_of_its_routes() {
+    let gateway = TestGateway::start().await;
+    for (method, path, status, content_type, text) in [
+        (Method::POST, "/api/v0/", 404, "text/plain; charset=utf-8", "404 page not found\n"),
+        (Method::GET, "/api/v0/", 405, "text/plain; charset=utf-8", "405 - Method Not Allowed: use POST\n"),
+        (Method::GET, "/v1/", 404, "application/problem+json", "no route /v1/"),
+        (Method::GET, "/pinning/v1/", 404, "application/json", "\"NOT_FOUND\""),
+        (Method::GET, "/routing/v1/", 404, "text/plain; charset=utf-8", "no route /routing/v1/"),
+    ] {
+        let response = gateway.request(method, path).send().await.unwrap();
+        assert_eq!((response.status().as_u16(), header(&response, "content-type")), (status, content_type), "{path}");
+        let body = response.text().await.unwrap();
+        assert!(body.contains(text), "{path}: {body}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn response_without_content_has_no_length_over_http2() {
+    let gateway = TestGateway::start().await;
+    let http2 = client().http2_prior_knowledge().build().unwrap();
+    let begun = gateway.request(Method::POST, "/v1/stream/upload").header("tus-resumable", "1.0.0");
+    let begun = begun.header("upload-length", "1").send().await.unwrap();
+    for (method, path) in [
+        (Method::OPTIONS, "/ipfs/bafkqaaa"),
+        (Method::OPTIONS, "/api/v0/version"),
+        (Method::OPTIONS, "/routing/v1/providers/bafkqaaa"),
+        (Method::OPTIONS, "/v1/stream/upload"),
+        (Method::DELETE, header(&begun, "location")),
+    ] {
+        let request = http2.request(method, gateway.url(path)).header("tus-resumable", "1.0.0");
+        let response = request.send().await.unwrap();
+        assert_eq!((response.version(), response.status().as_u16()), (Version::HTTP_2, 204), "{path}");
+        assert_eq!(header(&response, "content-length"), "", "{path}");
+    }
 }

@@ -165,6 +165,7 @@ async fn malformed_chunks_are_named() {
             "{chunks}: {}",
             answer.text()
         );
+        assert_eq!(answer.text().matches("malformed").count(), 1, "{chunks}: {}", answer.text());
     }
 }
 

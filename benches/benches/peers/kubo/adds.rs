@@ -5,10 +5,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use ipfrs_benches::{Bound, Client, GatewayProcess, Goal, Profile, Series, Table, add_file, settle};
+use ipfrs_benches::{Bound, Client, GatewayProcess, Goal, KuboDaemon, Profile, Series, Table, add_file, settle};
 
 use crate::figures::{Measurement, turns};
-use crate::kubo::Daemon;
 use crate::site::Site;
 
 /// Minimum ratio to Kubo's MB/s.
@@ -59,7 +58,7 @@ fn measure(site: &Site, server: Server, repo: &Path) -> Result<f64> {
     match (&site.kubo, server) {
         (Some(program), Server::Kubo | Server::KuboSynced) => {
             program.init(repo, server == Server::KuboSynced)?;
-            let daemon = Daemon::start(program, repo)?;
+            let daemon = KuboDaemon::start(program, repo)?;
             address = daemon.rpc;
             _kubo = daemon;
         }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use ipfrs_benches::{
-    Batch, Bound, Client, Goal, Multipart, Profile, Series, Table, add_file, get, load, post, random, seconds_each,
+    Batch, Bound, Client, Goal, Kubo as Program, KuboDaemon, Multipart, Profile, Series, Table, add_file, get, load,
+    post, random, seconds_each,
 };
 
 use crate::batch::{COUNTS, GOALS, KIB, SIZES, WAYS};
 use crate::figures::{Measurement, turns};
-use crate::kubo::{Daemon, Program};
 use crate::site::{SMALL_BYTES, Site};
 
 /// Approximate size of the requests that add blocks, in bytes.
@@ -85,7 +85,7 @@ impl Kubo {
         let repo = site.scratch("kubo");
         site.cores.for_anything()?;
         program.init(&repo, false)?;
-        let daemon = Daemon::start(program, &repo)?;
+        let daemon = KuboDaemon::start(program, &repo)?;
         let large = add_file(&mut Client::connect(daemon.rpc)?, Profile::DagPb, &mut site.large_file()?)?;
         let small = add(&daemon, &[random(0, SMALL_BYTES)])?.concat();
         let mut requests = Vec::new();
@@ -117,7 +117,7 @@ impl Kubo {
 
 /// Adds each of the files as a block, on a new connection because Kubo closes connections after a number of such
 /// requests.
-fn add(daemon: &Daemon, files: &[Vec<u8>]) -> Result<Vec<String>> {
+fn add(daemon: &KuboDaemon, files: &[Vec<u8>]) -> Result<Vec<String>> {
     let mut form = Multipart::default();
     files.iter().for_each(|file| form.file(file));
     form.send(&mut Client::connect(daemon.rpc)?, Profile::RawBlocks)
@@ -148,7 +148,7 @@ impl Measurement for KuboReads {
         let (Some(kubo), Some(program)) = (&self.kubo, &site.kubo) else { return Ok(()) };
         // Started anew in each round, so that it does no work while other parts are measured.
         site.cores.for_servers()?;
-        let daemon = Daemon::start(program, &kubo.repo)?;
+        let daemon = KuboDaemon::start(program, &kubo.repo)?;
         site.cores.for_clients()?;
         // Do not measure one-time work after the start.
         for size in &self.sizes {

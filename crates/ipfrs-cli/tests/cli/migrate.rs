@@ -16,6 +16,24 @@ const HELLO_KEY: &str = "CIQFRENVWURNLXYINUH7BMIQ7PM5EG5U7RYWHLZU2CBINIXII33L4AY
 /// SHA-256 of the block.
 const HELLO_HASH: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
 
+/// CID of a directory of mutable files in which `hello` is the block "hello\n", the key of its file in flatfs, and its
+/// SHA-256.
+const ROOT: &str = "QmURaw21oj9QerXsXH4BS5JCCCFgXT9zhW9PBn83xj5ix1";
+const ROOT_KEY: &str = "CIQFU2OBE3YCXTC4ZQBQVJ4XIH3ZFVQB2AUDXY226NFMMFTSR4CGRWQ";
+const ROOT_HASH: &str = "5a69c126f02bcc5ccc030aa79741f792d601d0283be35af34ac616728f0468da";
+
+/// Key of a name and key of a node that Kubo has made, and their IDs.
+const SITE_KEY: &str = "08011240e686d6957a270ea5df123d5425139d34d2780d12b883e3bb70ff9b9d406d1f78d13b73b25f5b924496515e4105f1\
+                        6ee1425f9b6c0c36adfc6d80416133250b5f";
+const SITE_ID: &str = "k51qzi5uqu5dlebplnasaz2gydgdun37u8qdcm8uqmd6dpyvv3xr6tf8e5ht9b";
+const NODE_KEY: &str = "CAESQNlTb9QuVzyPl3nxuAkybTELQFs4W0DJFe2K3Sk8KJ3GfA8kmu4e5fnKVgPP2VOsRz2QPaeNhj9r4sA0qC8onGI=";
+const NODE_ID: &str = "k51qzi5uqu5dj9wi1ew3int2d99oipg6fkxdk5cwhnmqy2o7mzn388nutvus0y";
+
+/// Decodes hexadecimal digits.
+fn bytes(digits: &str) -> Vec<u8> {
+    (0..digits.len() / 2).map(|at| u8::from_str_radix(&digits[2 * at..][..2], 16).unwrap()).collect()
+}
+
 /// Returns a CRC-32C as LevelDB masks it.
 fn checksum(bytes: &[u8]) -> u32 {
     let mut value = u32::MAX;
@@ -74,18 +92,21 @@ fn write_kubo(path: &Path, hello: &[u8]) {
     fs::write(path.join("config"), config.to_string()).unwrap();
     fs::create_dir_all(path.join("blocks")).unwrap();
     fs::write(path.join("blocks/SHARDING"), "/repo/flatfs/shard/v1/next-to-last/2\n").unwrap();
-    let shard = &HELLO_KEY[HELLO_KEY.len() - 3..HELLO_KEY.len() - 1];
-    fs::create_dir_all(path.join("blocks").join(shard)).unwrap();
-    fs::write(path.join(format!("blocks/{shard}/{HELLO_KEY}.data")), hello).unwrap();
+    write_block(path, HELLO_KEY, hello);
+}
+
+/// Writes a block into flatfs.
+fn write_block(path: &Path, key: &str, block: &[u8]) {
+    let shard = path.join("blocks").join(&key[key.len() - 3..key.len() - 1]);
+    fs::create_dir_all(&shard).unwrap();
+    fs::write(shard.join(format!("{key}.data")), block).unwrap();
 }
 
 #[test]
 fn repo_of_kubo_is_moved_and_damaged_blocks_are_reported() {
     let place = Place::new();
     let kubo = place.path("kubo");
-    let digest: Vec<u8> =
-        (0..HELLO_HASH.len() / 2).map(|at| u8::from_str_radix(&HELLO_HASH[2 * at..][..2], 16).unwrap()).collect();
-    let cid = [&[1, 0x55, 0x12, 0x20], digest.as_slice()].concat();
+    let cid = [&[1, 0x55, 0x12, 0x20], bytes(HELLO_HASH).as_slice()].concat();
     write_kubo(&kubo, b"hello\n");
     write_database(&kubo.join("datastore"), &[("/pins/pin/a", pin(&cid, 0, "greeting"))]);
     let from = kubo.to_str().unwrap();
@@ -152,6 +173,39 @@ fn repo_of_kubo_is_moved_and_damaged_blocks_are_reported() {
     assert!(
         other.fails(&["migrate", "kubo", "--from", other.path("none").to_str().unwrap()]).contains("no repo of Kubo")
     );
+}
+
+#[test]
+fn keys_and_mutable_files_of_kubo_are_moved() {
+    let place = Place::new();
+    let kubo = place.path("kubo");
+    write_kubo(&kubo, b"hello\n");
+    let link = [&b"\x0a\x24\x01\x55\x12\x20"[..], &bytes(HELLO_HASH), b"\x12\x05hello\x18\x06"].concat();
+    let directory = [&[0x12, link.len() as u8], link.as_slice(), b"\x0a\x02\x08\x01"].concat();
+    write_block(&kubo, ROOT_KEY, &directory);
+    let root = [&[0x12, 0x20], bytes(ROOT_HASH).as_slice()].concat();
+    write_database(&kubo.join("datastore"), &[("/local/filesroot", root)]);
+    fs::create_dir(kubo.join("keystore")).unwrap();
+    // The name of the key is `site`.
+    fs::write(kubo.join("keystore/key_onuxizi"), bytes(SITE_KEY)).unwrap();
+    let config = fs::read_to_string(kubo.join("config")).unwrap();
+    let identity = format!(r#"{{"Identity": {{"PrivKey": "{NODE_KEY}"}},"#);
+    fs::write(kubo.join("config"), config.replacen('{', &identity, 1)).unwrap();
+    let from = kubo.to_str().unwrap();
+    // Run again, it finds what it has moved.
+    for blocks in [2, 0] {
+        let report = place.ok(&["--json", "migrate", "kubo", "--from", from]);
+        assert!(!report.contains(NODE_KEY), "{report}");
+        let report: Value = serde_json::from_str(&report).unwrap();
+        let moved = ["blocks", "files", "keys"].map(|what| report[what].clone());
+        assert_eq!(moved, [json!(blocks), json!(1), json!(2)], "{report}");
+    }
+    assert!(place.ok(&["--json", "files", "stat", "/"]).contains(ROOT));
+    assert_eq!(place.run(&["files", "read", "/hello"]).stdout, b"hello\n");
+    let keys = place.ok(&["--json", "key", "list"]);
+    for (name, id) in [("site", SITE_ID), ("kubo-self", NODE_ID)] {
+        assert!(keys.contains(&format!(r#"{{"Name":"{name}","Id":"{id}"}}"#)), "{keys}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Response headers with the address of content: `Ipfs-Uri`, and `X-Ipfs-Path`, which it supersedes (IPIP-548).
 //!
 //! Both hold the requested path before any name is resolved, in a form that does not depend on its spelling.
+//! `Content-Location` holds the URL of the format that was sent.
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -8,7 +9,7 @@ use ipfrs_core::{Base, Cid, Result, cid_to_string, parse_cid};
 use ipfrs_node::NameRoot;
 use percent_encoding::percent_encode;
 
-use super::escape::SEGMENT;
+use super::escape::{SEGMENT, url_header};
 use super::path::{decoded, ends_with_slash, names, split_root};
 use crate::config::Namespace;
 
@@ -17,6 +18,11 @@ const X_IPFS_PATH: HeaderName = HeaderName::from_static("x-ipfs-path");
 
 /// Longer values are omitted: the headers are optional, and many clients and proxies reject longer lines.
 const MAX_BYTES: usize = 8_192;
+
+/// Returns `url` as the value of `Content-Location`, unless it is longer than [`MAX_BYTES`].
+pub(super) fn content_location(url: &str) -> Option<HeaderValue> {
+    Some(url_header(url)).filter(|value| value.len() <= MAX_BYTES)
+}
 
 /// The headers for one content path.
 #[derive(Debug, Clone, Default)]

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use axum::response::Response;
-use http::header::{ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LOCATION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::hash::sha2_256;
 use ipfrs_core::{Cid, Error, Result};
@@ -13,7 +13,6 @@ use ipfrs_node::{CarScope, EntityBytes, PathCar};
 
 use super::content_response::ContentResponse;
 use super::disposition;
-use super::escape::url_header;
 use super::format::CAR_MEDIA_TYPE;
 use super::request::GatewayRequest;
 use crate::body::{Chunked, begun_within_limits, header_text, unknown_length};
@@ -54,7 +53,7 @@ pub(super) async fn respond(state: &AppState, request: &GatewayRequest<'_>, head
     let name = request.filename.clone().unwrap_or_else(|| format!("{cid}.car"));
     response.set(CONTENT_DISPOSITION, disposition::header("attachment", &name));
     if request.is_negotiated || car_request.is_negotiated {
-        response.set(CONTENT_LOCATION, url_header(&location(request, dups)));
+        response.locate_at(&location(request, dups));
     }
     if let Some(settled) = response.settled(headers, None) {
         return Ok(settled);

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use ipfrs_core::{Result, timestamp};
 use ipfrs_node::{Mtime, Object};
 
+use super::address::content_location;
 use super::conditional::Modified;
 use super::escape::url_header;
 use super::freshness::Freshness;
@@ -80,7 +81,14 @@ impl ContentResponse {
         if request.is_negotiated {
             let query = request.query.map(|query| format!("{query}&")).unwrap_or_default();
             let location = format!("{}?{query}format={}", request.raw_path, request.format.name());
-            self.set(CONTENT_LOCATION, url_header(&location));
+            self.locate_at(&location);
+        }
+    }
+
+    /// Sets `Content-Location` to `url`, unless that is too long for a header.
+    pub(super) fn locate_at(&mut self, url: &str) {
+        if let Some(location) = content_location(url) {
+            self.set(CONTENT_LOCATION, location);
         }
     }
 

@@ -13,8 +13,8 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Result, hash};
 use ipfrs_node::{Name, Record};
 
-use super::address::Address;
-use super::escape::{normalised, url_header};
+use super::address::{Address, content_location};
+use super::escape::normalised;
 use super::format::{Format, IPNS_RECORD_MEDIA_TYPE};
 use super::path::key_name;
 use super::request::Wanted;
@@ -78,7 +78,9 @@ pub(super) async fn respond(state: &AppState, parts: &Parts, content_path: &str,
     if wanted.is_negotiated {
         let query = parts.uri.query().map(|query| format!("{query}&")).unwrap_or_default();
         let location = format!("{}?{query}format={}", normalised(parts.uri.path()), Format::IpnsRecord.name());
-        headers.insert(CONTENT_LOCATION, url_header(&location));
+        if let Some(location) = content_location(&location) {
+            headers.insert(CONTENT_LOCATION, location);
+        }
     }
     Ok(response)
 }

@@ -21,6 +21,8 @@ use crate::state::AppState;
 
 /// Maximum length of a configuration in `config/replace`, in bytes.
 const MAX_BYTES: usize = 1024 * 1024;
+/// Why a key of Kubo cannot be set.
+const NO_SETTING: &str = "no setting of config.toml corresponds to this value";
 /// Maximum number of settings that an error names.
 const MAX_NAMED: usize = 8;
 
@@ -56,6 +58,10 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
     let mut after = before.clone();
     put_key(&mut after, &key, value.clone()).map_err(|why| rpc_not_set(&Error::invalid(why)))?;
     if !is_known(&key) {
+        let section = key.split('.').next().unwrap_or_default();
+        if before.get(section).is_none() {
+            return Err(rpc_not_set(&Error::invalid(format!("{section} not found: {NO_SETTING}"))).into());
+        }
         return Err(without_equivalent(&[key]).into());
     }
     let new = apply(&state, &own, &before, &after, Some(&key)).await?;
@@ -150,8 +156,7 @@ fn without_equivalent(keys: &[String]) -> Error {
     let named = keys.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = keys.len().saturating_sub(MAX_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let why = format!("{named}{more}: no setting of config.toml corresponds to this value");
-    rpc_not_set(&Error::invalid(why))
+    rpc_not_set(&Error::invalid(format!("{named}{more}: {NO_SETTING}")))
 }
 
 /// Changes the configuration from `before` to `after`, both in Kubo's terms. Returns the new one in ours, of which

@@ -89,7 +89,7 @@ pub(super) async fn disconnect(State(state): State<AppState>, args: Args) -> Com
     let mut strings = Vec::new();
     for address in addresses {
         let (id, was_connected) = state.node.disconnect_peer(address).await?;
-        let outcome = if was_connected { "success" } else { "failure: not connected" };
+        let outcome = if was_connected { "success" } else { "failure: conn not found" };
         strings.push(format!("disconnect {id} {outcome}"));
     }
     Ok(output::object(Lines { strings }))

@@ -218,8 +218,9 @@ impl AsyncWrite for OneRequest {
     }
 }
 
+/// Returns the error for malformed chunks. Responses put what it is about in front of its text.
 fn malformed() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the chunks of the body are malformed (RFC 9112, 7.1)")
+    io::Error::new(io::ErrorKind::InvalidData, "a size, an end or a trailer is wrong")
 }
 
 /// Returns a head with the names of headers as in RFC 6455.

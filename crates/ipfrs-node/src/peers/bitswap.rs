@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use ipfrs_bitswap::{AddressFilter, Bitswap, BlockProvider, Direction, Multiaddr, PeerId, PeerInfo, Pinger};
-use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_core::{Cid, Error, ErrorKind, Result, codec, parse_cid};
 use ipfrs_retrieval::{RetrievalConfig, is_public};
 use ipfrs_store::BlockStore;
 use prometheus::Registry;
@@ -80,8 +80,15 @@ fn multiaddr(text: &str) -> Result<Multiaddr> {
 
 fn parse_peer(text: &str) -> Result<PeerId> {
     let id = text.rsplit('/').next().unwrap_or_default();
-    let from_cid = || PeerId::from_bytes(&ipfrs_core::parse_cid(id).ok()?.hash().to_bytes()).ok();
-    id.parse::<PeerId>().ok().or_else(from_cid).ok_or_else(|| {
+    if let Ok(peer) = id.parse::<PeerId>() {
+        return Ok(peer);
+    }
+    let cid = parse_cid(id).ok();
+    if let Some(cid) = cid.filter(|cid| cid.codec() != codec::LIBP2P_KEY) {
+        let name = codec::name(cid.codec()).unwrap_or("unknown");
+        return Err(Error::invalid(format!("can't convert CID of type {name:?} to a peer ID")));
+    }
+    cid.and_then(|cid| PeerId::from_bytes(&cid.hash().to_bytes()).ok()).ok_or_else(|| {
         let remedy = "use one like 12D3KooW..., or an address that ends in /p2p/ID";
         Error::invalid(match text.starts_with('/') {
             true => format!("found no ipfs peers at {text}: the address has no peer ID: {remedy}"),

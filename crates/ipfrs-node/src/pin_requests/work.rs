@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_rpc::types::PinState;
+use ipfrs_store::MAX_PIN_NAME_BYTES;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -64,7 +65,10 @@ impl Node {
     async fn prepare_requested(&self, record: &Record) -> Result<(Vec<Pin>, Lease)> {
         let hints = record.pin.origins.clone();
         let context = RequestContext { expected: Expected::All, hints, ..RequestContext::default() };
-        let options = PinOptions { recursive: true, name: record.pin.name.clone() };
+        // The name of a request may have more bytes, and is shortened.
+        let name = &record.pin.name;
+        let name = name[..name.floor_char_boundary(MAX_PIN_NAME_BYTES)].to_owned();
+        let options = PinOptions { recursive: true, name };
         let path = [record.cid.into()];
         let prepared = with_client(None, with_context(context, self.prepare_pins(&path, &options, |_| {})));
         let remaining = self.remaining_time(record);

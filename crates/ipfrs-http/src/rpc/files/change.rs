@@ -8,7 +8,7 @@ use ipfrs_rpc::mode::unix_mode;
 use ipfrs_rpc::types::FlushedFile;
 
 use super::{cid_format, content, flushes, path, two};
-use crate::error::{RpcError, part_text};
+use crate::error::{RpcError, part_text, rpc_failure};
 use crate::rpc::args::Args;
 use crate::rpc::command_result::CommandResult;
 use crate::rpc::output;
@@ -67,7 +67,9 @@ pub(in crate::rpc) async fn rm(State(state): State<AppState>, args: Args) -> Com
     if failures.is_empty() {
         return Ok(output::nothing().await);
     }
-    failures.push(Err(Error::invalid("can't remove some files")));
+    let error = Error::invalid("can't remove some files");
+    // Each line is a failure. As in Kubo, the body then ends as usual: clients without trailers show its text.
+    failures.push(if args.takes_trailers { Err(error) } else { output::line(&rpc_failure(&error)) });
     Ok(output::objects(stream::iter(failures).boxed(), args.takes_trailers))
 }
 

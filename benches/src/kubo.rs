@@ -1,8 +1,5 @@
 //! Kubo in offline mode, on its own ports, with its default datastore in its own repo.
 
-pub(crate) mod adds;
-pub(crate) mod reads;
-
 use std::env;
 use std::fs::{self, File};
 use std::io;
@@ -13,32 +10,35 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use ipfrs_benches::process::{PATIENCE, POLL, has_ended};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use ipfrs_benches::nginx::signal;
-use ipfrs_benches::process::BECOME;
+use crate::nginx::signal;
+use crate::process::{BECOME, PATIENCE, POLL, has_ended};
 
 /// Environment variable with the path of Kubo, if it is not on the `PATH`.
 const VARIABLE: &str = "KUBO";
 
 /// An installed Kubo.
-pub(crate) struct Program {
+#[derive(Debug)]
+pub struct Kubo {
     path: String,
     /// Output of `ipfs version`, such as `ipfs version 0.42.0`.
     version: String,
 }
 
-impl Program {
+impl Kubo {
     /// Finds the program in `KUBO`, or `ipfs` on the `PATH`. Prints a message and returns `None` if there is none.
-    pub(crate) fn find() -> Result<Option<Self>> {
+    ///
+    /// # Errors
+    /// Returns an error if the program cannot be run, or is not Kubo.
+    pub fn find() -> Result<Option<Self>> {
         let named = env::var(VARIABLE).ok();
         let path = named.clone().unwrap_or_else(|| "ipfs".to_owned());
         let output = match Command::new(&path).arg("version").stdin(Stdio::null()).output() {
             Ok(output) => output,
             Err(e) if e.kind() == io::ErrorKind::NotFound && named.is_none() => {
-                eprintln!("peers: Kubo is skipped: there is no ipfs on the PATH, and {VARIABLE} is not set");
+                eprintln!("Kubo is skipped: there is no ipfs on the PATH, and {VARIABLE} is not set");
                 return Ok(None);
             }
             Err(e) => return Err(e).with_context(|| format!("{path} cannot be run")),
@@ -48,17 +48,27 @@ impl Program {
         Ok(Some(Self { path, version }))
     }
 
+    /// Returns the path or the name of the program.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
     /// Returns the name and version, such as `Kubo 0.42.0`.
-    pub(crate) fn name(&self) -> String {
+    #[must_use]
+    pub fn name(&self) -> String {
         self.version.replace("ipfs version", "Kubo")
     }
 
     /// Creates a repo. Kubo's profile `test` disables networking and leaves all other defaults. `is_synced` makes
     /// flatfs wait for the disk, which it does not do by default.
-    pub(crate) fn init(&self, repo: &Path, is_synced: bool) -> Result<()> {
+    ///
+    /// # Errors
+    /// Returns an error if the directory exists or Kubo fails.
+    pub fn init(&self, repo: &Path, is_synced: bool) -> Result<()> {
         fs::create_dir(repo).with_context(|| format!("cannot create {}", repo.display()))?;
         let mut command = Command::new(&self.path);
-        let output = at(repo, command.args(["init", "--profile=test"])).stdin(Stdio::null()).output()?;
+        let output = Self::use_repo(repo, command.args(["init", "--profile=test"])).stdin(Stdio::null()).output()?;
         ensure!(output.status.success(), "ipfs init failed: {}", String::from_utf8_lossy(&output.stderr));
         if is_synced {
             let path = repo.join("config");
@@ -69,25 +79,30 @@ impl Program {
         }
         Ok(())
     }
-}
 
-/// Makes Kubo use only this repo and send no telemetry.
-fn at<'a>(repo: &Path, command: &'a mut Command) -> &'a mut Command {
-    command.env("IPFS_PATH", repo).env("HOME", repo).env("IPFS_TELEMETRY", "off")
+    /// Makes the Kubo that `command` runs use only this repo and send no telemetry.
+    pub fn use_repo<'a>(repo: &Path, command: &'a mut Command) -> &'a mut Command {
+        command.env("IPFS_PATH", repo).env("HOME", repo).env("IPFS_TELEMETRY", "off")
+    }
 }
 
 /// A running Kubo daemon. Dropping it stops it. It also ends if this process is killed.
-pub(crate) struct Daemon {
+#[derive(Debug)]
+pub struct KuboDaemon {
     child: Child,
     /// Address of `/api/v0`.
-    pub(crate) rpc: SocketAddr,
+    pub rpc: SocketAddr,
     /// Address of `/ipfs`.
-    pub(crate) gateway: SocketAddr,
+    pub gateway: SocketAddr,
 }
 
-impl Daemon {
-    /// Starts the daemon on a repo that [`Program::init`] created. Returns when it accepts requests.
-    pub(crate) fn start(program: &Program, repo: &Path) -> Result<Self> {
+impl KuboDaemon {
+    /// Starts the daemon on a repo that [`Kubo::init`] created. Returns when it accepts requests. `main` must pass the
+    /// arguments after [`BECOME`] to [`become_program`](crate::process::become_program).
+    ///
+    /// # Errors
+    /// Returns an error with the log of the daemon if it does not start.
+    pub fn start(program: &Kubo, repo: &Path) -> Result<Self> {
         // Kubo writes its addresses to these files. Files of an earlier daemon are stale.
         let address_files = [repo.join("api"), repo.join("gateway")];
         address_files.iter().filter(|file| file.exists()).try_for_each(fs::remove_file)?;
@@ -95,7 +110,8 @@ impl Daemon {
         let output = File::create(&log)?;
         let mut command = Command::new(env::current_exe().context("this program cannot be found")?);
         command.arg(BECOME).arg(&program.path).args(["daemon", "--offline"]);
-        let child = at(repo, &mut command).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn();
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let child = Kubo::use_repo(repo, &mut command).spawn();
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let mut daemon = Self { child: child.context("Kubo cannot be started")?, rpc: nowhere, gateway: nowhere };
         let deadline = Instant::now() + PATIENCE;
@@ -114,6 +130,12 @@ impl Daemon {
             thread::sleep(POLL);
         }
     }
+
+    /// Returns the process ID.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
 }
 
 /// Parses `/ip4/127.0.0.1/tcp/42387` or `http://127.0.0.1:42019`.
@@ -122,13 +144,13 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
 }
 
-impl Drop for Daemon {
+impl Drop for KuboDaemon {
     fn drop(&mut self) {
         signal(self.child.id(), Signal::TERM);
         if !has_ended(&mut self.child) {
-            eprintln!("peers: Kubo does not terminate and is killed");
+            eprintln!("Kubo does not terminate and is killed");
             if let Err(error) = self.child.kill().and_then(|()| self.child.wait()) {
-                eprintln!("peers: Kubo cannot be killed: {error}");
+                eprintln!("Kubo cannot be killed: {error}");
             }
         }
     }
