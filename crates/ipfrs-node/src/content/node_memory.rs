@@ -192,6 +192,22 @@ mod tests {
         drop(pieces);
         assert_eq!(all(), 0);
 
+        let object = resolve(&node, large).await.unwrap();
+        let parts = node.list(&object, 0);
+        drop(object);
+        assert!(all() >= links_bytes, "a listing of its parts holds the file: {}", all());
+        drop(parts);
+        let link = PbLink { cid: large, name: "f".into(), tsize: 0 };
+        let tree = put(&node, codec::DAG_PB, dag_pb::encode(&[link], &[8, 1])).await;
+        let object = resolve(&node, tree).await.unwrap();
+        let mut pieces = node.archive(&object, &"a".into(), None).await.unwrap().pieces;
+        let mut most = 0;
+        while pieces.try_next().await.unwrap().is_some() {
+            most = most.max(all());
+        }
+        assert!(most >= links_bytes, "an archive holds the links of a file: {most}");
+        drop((object, pieces));
+
         nodes.replace(Some([10, 0, 0, 1].into()), 0, MAX_BYTES);
         assert_eq!(resolve(&node, large).await.unwrap_err().kind(), ErrorKind::RateLimited);
         let refused = node.read(&content(&root_above), whole).try_for_each(|_| async { Ok(()) }).await;
