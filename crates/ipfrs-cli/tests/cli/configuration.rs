@@ -29,7 +29,7 @@ fn keys_are_shown_set_and_unset() {
     assert!(place.ok(&["--json", "config", "get", "server"]).contains("\"port\":8081"));
     place.ok(&["config", "unset", "server.port"]);
     assert_eq!(place.ok(&["config", "get", "server.port"]), "8080");
-    let list = place.write("a.deny", b"");
+    let list = place.write("a.deny", b"/ipns/example.com\n");
     for (key, value, needed) in [
         ("server.port", "8082".to_owned(), ": restart a running"),
         ("log.level", "debug".to_owned(), ": send SIGHUP"),
