@@ -2,10 +2,12 @@
 
 #![allow(clippy::unused_async, reason = "the macro makes fields of asynchronous functions")]
 
+use std::sync::Arc;
+
 use async_graphql::connection::{Connection, Edge, EmptyFields};
 use async_graphql::{Context, Object};
 use ipfrs_core::{Error, parse_cid};
-use ipfrs_node::PinFilter;
+use ipfrs_node::{Expected, PinFilter, expecting};
 
 use crate::GraphQlConfig;
 use crate::context::{entries_cost, node, page_cost, page_size, request};
@@ -139,15 +141,17 @@ impl Query {
     ) -> FieldResult<Option<Connection<String, Tensor, TensorFields, EmptyFields>>> {
         let most = page_size(context, first)?;
         let node = node(context)?;
-        let path = content_path(node, &path).await.map_err(failed)?;
-        let file = node.tensors(path).await.map_err(failed)?;
+        node.check_tensors().map_err(failed)?;
+        let (object, memory) = expecting(Expected::Block, object_at(context, &path)).await?;
+        let (file, memory) = (node.tensors_of(object).await.map_err(failed)?, Arc::new(memory));
         let start = number_cursor(after.as_deref())?;
         let tensors = file.catalogue.tensors();
         let fields = TensorFields { cid: Cid(file.cid), total_count: tensors.len().into() };
         let has_more = start.saturating_add(most) < tensors.len();
         let mut page = Connection::with_additional_fields(start > 0, has_more, fields);
         page.edges.extend(tensors.iter().enumerate().skip(start).take(most).map(|(index, info)| {
-            Edge::new((index + 1).to_string(), Tensor { file: file.clone(), info: info.clone() })
+            let tensor = Tensor { file: file.clone(), info: info.clone(), _memory: Arc::clone(&memory) };
+            Edge::new((index + 1).to_string(), tensor)
         }));
         Ok(Some(page))
     }
