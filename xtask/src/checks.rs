@@ -25,7 +25,7 @@ const LONG: [(&str, &str); 6] = [
 ];
 
 /// Seconds for which each target is fuzzed.
-const FUZZ_SECONDS: &str = "60";
+const FUZZ_SECONDS: &str = "20";
 
 /// Memory of each fuzzed target, in MiB. redb reserves the memory of a page before it reads the page. If a page number
 /// is damaged, that is up to 4 GiB.

@@ -196,7 +196,7 @@ async fn invalid_commands_fail_with_the_texts_of_kubo_and_change_nothing() {
         assert_eq!((answer.status, answer.is_complete), (200, true), "kubo-rpc-client shows the text of a whole body");
         let lines: Vec<Value> = answer.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines[..4], expected.map(Value::from));
-        assert_eq!(lines[4..], [failed.clone()], "without trailers, too");
+        assert_eq!(lines[4..], *std::slice::from_ref(&failed), "without trailers, too");
         assert_eq!(answer.trailer("x-stream-error"), trailer);
     }
     assert_eq!(cid(&gateway, "/").await, before);
