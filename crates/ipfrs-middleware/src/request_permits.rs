@@ -85,8 +85,8 @@ struct Pool {
 #[derive(Debug, Default)]
 struct StalledResponses {
     searched_at: Option<Instant>,
-    /// Stalled responses that were not taken yet. A client takes its own, so one that is refused all the time takes none
-    /// from others.
+    /// Stalled responses that were not taken yet. A client takes its own, so one that is refused all the time takes
+    /// none from others.
     by_client: HashMap<Client, Vec<StalledResponse>>,
     /// Whether the longest stalled ones of all clients were taken.
     is_taken_for_all: bool,
