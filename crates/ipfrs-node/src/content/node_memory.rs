@@ -177,9 +177,14 @@ mod tests {
         let mut pieces = node.read(&content(&object), Span::whole(LINKS));
         pieces.try_next().await.unwrap();
         assert!(all() >= of_root + links_bytes, "the reader has links of its own: {}", all());
+        let resolved = Arc::clone(&object.resolved);
         drop(object);
         assert!(all() >= links_bytes, "a reader holds its links without the object");
         pieces.try_for_each(|_| async { Ok(()) }).await.unwrap();
+        assert_eq!(all(), 0, "a cache may hold the path");
+        let again = [node.load(Arc::clone(&resolved)).await.unwrap(), node.load(resolved).await.unwrap()];
+        assert_eq!(all(), of_root, "requests share what the cache holds");
+        drop(again);
         assert_eq!(all(), 0);
 
         // An inner node counts as well.
