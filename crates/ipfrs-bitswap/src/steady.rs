@@ -108,8 +108,19 @@ impl Attempts {
         self.last.send_modify(|last| last.is_last = true);
     }
 
-    fn end(&self, failure: Option<String>) {
-        self.last.send_modify(|last| (last.has_ended, last.failure) = (true, failure));
+    /// Protects the connection, unless the node no longer stays connected to the peer: the task may run for a
+    /// moment after its end, when the caller that ended it has removed the protection.
+    fn succeed(&self, connected: &Peer) {
+        self.last.send_modify(|last| {
+            if !last.is_last {
+                connected.protect();
+            }
+            (last.has_ended, last.failure) = (true, None);
+        });
+    }
+
+    fn fail(&self, failure: String) {
+        self.last.send_modify(|last| (last.has_ended, last.failure) = (true, Some(failure)));
     }
 }
 
@@ -127,8 +138,7 @@ async fn stay_connected<F: Future<Output = Result<Arc<Peer>, DialError>>>(
         match connect().await {
             Ok(connected) => {
                 tracing::info!(%peer, "connected to a peer to which this node stays connected");
-                connected.protect();
-                attempts.end(None);
+                attempts.succeed(&connected);
                 let since = Instant::now();
                 connected.closed.cancelled().await;
                 if since.elapsed() >= STABLE {
@@ -143,7 +153,7 @@ async fn stay_connected<F: Future<Output = Result<Arc<Peer>, DialError>>>(
                 } else {
                     tracing::debug!(%peer, "no connection for a request: {error}");
                 }
-                attempts.end(Some(error.to_string()));
+                attempts.fail(error.to_string());
             }
         }
         let needed = async {
@@ -240,6 +250,14 @@ mod tests {
             assert_eq!(absent.dials.get(), dials);
         };
         absent.run(during).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn attempt_that_succeeds_after_its_end_protects_nothing() {
+        let absent = Absent::new();
+        absent.is_up.set(true);
+        absent.attempts.close();
+        absent.run(async { assert!(absent.peers.get(&absent.id).is_some() && !absent.is_protected()) }).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use tokio::task::yield_now;
 use crate::GraphQlConfig;
 use crate::error::{FieldResult, code_of, failed};
 use crate::files::Files;
-use crate::limits::{MAX_COST, PAGE_ENTRIES};
+use crate::limits::{MAX_COST, MAX_OBJECT_BYTES, PAGE_ENTRIES};
 
 /// Data of a request.
 pub(crate) struct RequestContext {
@@ -31,7 +31,7 @@ pub(crate) struct RequestContext {
 
 impl RequestContext {
     pub(crate) fn new(node: &Node, memory: &MemoryPool, config: &GraphQlConfig, caller: Caller) -> Self {
-        let held = Mutex::new(Held { content: 0, body: 0, memory: memory.reservation() });
+        let held = Mutex::new(Held { content: 0, body: 0, objects: 0, memory: memory.reservation() });
         let budget = Arc::new(Budget { most: config.max_response_bytes, held });
         Self { budget, blocks: BlockLoader::new(node), files: None, caller }
     }
@@ -93,7 +93,8 @@ pub(crate) fn entries_cost(entries: usize, child_complexity: usize) -> usize {
     entries.saturating_mul(child_complexity).saturating_add(1).min(MAX_COST)
 }
 
-/// Memory of a response: of the values in it, and of their JSON, which exists beside them.
+/// Memory of a response: of the values in it, of their JSON, which exists beside them, and of the objects that fields
+/// hold meanwhile.
 pub(crate) struct Budget {
     most: usize,
     held: Mutex<Held>,
@@ -104,13 +105,34 @@ struct Held {
     content: usize,
     /// Size of the buffer for the whole response, in bytes.
     body: usize,
+    /// Memory of decoded objects, in bytes.
+    objects: usize,
     memory: RequestMemory,
 }
 
+/// Memory of a decoded object, which counts until this value is dropped.
+pub(crate) struct ObjectMemory {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Drop for ObjectMemory {
+    fn drop(&mut self) {
+        let mut held = self.budget.held.lock();
+        held.objects -= self.bytes;
+        let total = held.total();
+        held.memory.shrink_to(total);
+    }
+}
+
 impl Held {
+    fn total(&self) -> usize {
+        self.content.saturating_add(self.body).saturating_add(self.objects)
+    }
+
     /// Grows the reservation to this content and body.
     fn grow_to(&mut self, content: usize, body: usize) -> Result<()> {
-        let total = content.saturating_add(body);
+        let total = content.saturating_add(body).saturating_add(self.objects);
         // Small responses are bounded by the number of requests.
         if total > SMALL_BYTES {
             self.memory.grow_to(total)?;
@@ -145,6 +167,29 @@ impl Budget {
         let size = len.saturating_add(len / 4).max(content + BODY_BYTES).min(self.most);
         held.grow_to(content, size)?;
         Ok(size)
+    }
+
+    /// Takes memory for a decoded object.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TooLarge`] if the fields of the document hold more than [`MAX_OBJECT_BYTES`];
+    /// [`ErrorKind::RateLimited`] if the memory for requests is used up.
+    pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> Result<ObjectMemory> {
+        let mut held = self.held.lock();
+        let objects = held.objects.saturating_add(bytes);
+        if objects > MAX_OBJECT_BYTES {
+            return Err(Error::too_large(format!(
+                "the files and directories of the document take more than {MAX_OBJECT_BYTES} bytes of memory at the \
+                 same time: query fewer of them"
+            )));
+        }
+        let (before, content, body) = (held.objects, held.content, held.body);
+        held.objects = objects;
+        if let Err(error) = held.grow_to(content, body) {
+            held.objects = before;
+            return Err(error);
+        }
+        Ok(ObjectMemory { budget: Arc::clone(self), bytes })
     }
 
     fn check(&self, bytes: usize) -> Result<()> {
@@ -244,5 +289,36 @@ impl BlockLoader {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipfrs_node::MemoryStore;
+    use prometheus::Registry;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn objects_are_limited_and_count_until_they_are_dropped() {
+        let repo = tempfile::tempdir().unwrap();
+        let node = Node::builder(repo.path()).engine(Arc::new(MemoryStore::default())).open().await.unwrap();
+        let pool = MemoryPool::register(&node, &Registry::new()).unwrap();
+        let held = Held { content: 0, body: 0, objects: 0, memory: pool.reservation() };
+        let budget = Arc::new(Budget { most: 1_000_000, held: Mutex::new(held) });
+        let reserved = || budget.held.lock().memory.bytes();
+        budget.take(100_000).unwrap();
+        let of_content = reserved();
+        let first = budget.hold(MAX_OBJECT_BYTES - 1).unwrap();
+        assert!(reserved() > MAX_OBJECT_BYTES);
+        let second = budget.hold(1).unwrap();
+        let refused = budget.hold(1).err().unwrap();
+        assert_eq!(refused.kind(), ErrorKind::TooLarge);
+        assert!(refused.message().contains("query fewer"), "{refused}");
+        drop(first);
+        assert_eq!(reserved(), of_content, "the content stays");
+        drop(budget.hold(MAX_OBJECT_BYTES - 1).unwrap());
+        drop(second);
+        assert_eq!(budget.held.lock().objects, 0);
     }
 }

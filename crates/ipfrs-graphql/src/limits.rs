@@ -35,6 +35,12 @@ pub(crate) const MAX_SCHEMA_FIELDS: usize = 1_000;
 /// Maximum number of fields of a subscription, with fragments in place: they are resolved for each event.
 pub(crate) const MAX_SUBSCRIPTION_FIELDS: usize = 200;
 
+/// Cost of a field that reads and decodes blocks.
+pub(crate) const READ_COST: usize = 10;
+
+/// Maximum memory of the decoded files and directories that the fields of one document hold at the same time, in bytes.
+pub(crate) const MAX_OBJECT_BYTES: usize = 32 * 1024 * 1024;
+
 /// Maximum length of a path in an argument, in bytes.
 pub(crate) const MAX_PATH_BYTES: usize = 16 * 1024;
 

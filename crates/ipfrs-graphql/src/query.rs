@@ -2,14 +2,17 @@
 
 #![allow(clippy::unused_async, reason = "the macro makes fields of asynchronous functions")]
 
+use std::sync::Arc;
+
 use async_graphql::connection::{Connection, Edge, EmptyFields};
 use async_graphql::{Context, Object};
 use ipfrs_core::{Error, parse_cid};
-use ipfrs_node::PinFilter;
+use ipfrs_node::{Expected, PinFilter, expecting};
 
 use crate::GraphQlConfig;
 use crate::context::{entries_cost, node, page_cost, page_size, request};
 use crate::error::{FieldResult, failed};
+use crate::limits::READ_COST;
 use crate::scalars::{Cid, Long};
 use crate::types::block::{Block, load};
 use crate::types::content::{
@@ -66,7 +69,7 @@ impl Query {
     }
 
     /// A value of the IPLD data model: a block, or a value within a block.
-    #[graphql(complexity = "10 + child_complexity")]
+    #[graphql(complexity = "READ_COST + child_complexity")]
     async fn dag(&self, context: &Context<'_>, path: String) -> FieldResult<Option<DagNode>> {
         let node = node(context)?;
         let path = content_path(node, &path).await.map_err(failed)?;
@@ -77,12 +80,14 @@ impl Query {
     }
 
     /// A file, a directory or a symlink.
+    #[graphql(complexity = "READ_COST + child_complexity")]
     async fn file(&self, context: &Context<'_>, path: String) -> FieldResult<Option<File>> {
-        Ok(Some(File { object: object_at(node(context)?, &path).await.map_err(failed)? }))
+        let (object, memory) = object_at(context, &path).await?;
+        Ok(Some(File { object, _memory: memory }))
     }
 
     /// The entries of a directory, in their stored order.
-    #[graphql(complexity = "page_cost(first, child_complexity)")]
+    #[graphql(complexity = "READ_COST + page_cost(first, child_complexity)")]
     async fn directory(
         &self,
         context: &Context<'_>,
@@ -92,7 +97,7 @@ impl Query {
     ) -> FieldResult<Option<Connection<String, DirectoryEntry, DirectoryFields, EmptyFields>>> {
         let most = page_size(context, first)?;
         let node = node(context)?;
-        let object = object_at(node, &path).await.map_err(failed)?;
+        let (object, _memory) = object_at(context, &path).await?;
         let total_count = match &object.kind {
             ipfrs_node::ObjectKind::Directory(directory) => directory.count().map(Long::from),
             _ => None,
@@ -126,7 +131,7 @@ impl Query {
     }
 
     /// The tensors of a safetensors or .npy file, in their order in the file.
-    #[graphql(complexity = "page_cost(first, child_complexity)")]
+    #[graphql(complexity = "READ_COST + page_cost(first, child_complexity)")]
     async fn tensors(
         &self,
         context: &Context<'_>,
@@ -136,15 +141,17 @@ impl Query {
     ) -> FieldResult<Option<Connection<String, Tensor, TensorFields, EmptyFields>>> {
         let most = page_size(context, first)?;
         let node = node(context)?;
-        let path = content_path(node, &path).await.map_err(failed)?;
-        let file = node.tensors(path).await.map_err(failed)?;
+        node.check_tensors().map_err(failed)?;
+        let (object, memory) = expecting(Expected::Block, object_at(context, &path)).await?;
+        let (file, memory) = (node.tensors_of(object).await.map_err(failed)?, Arc::new(memory));
         let start = number_cursor(after.as_deref())?;
         let tensors = file.catalogue.tensors();
         let fields = TensorFields { cid: Cid(file.cid), total_count: tensors.len().into() };
         let has_more = start.saturating_add(most) < tensors.len();
         let mut page = Connection::with_additional_fields(start > 0, has_more, fields);
         page.edges.extend(tensors.iter().enumerate().skip(start).take(most).map(|(index, info)| {
-            Edge::new((index + 1).to_string(), Tensor { file: file.clone(), info: info.clone() })
+            let tensor = Tensor { file: file.clone(), info: info.clone(), _memory: Arc::clone(&memory) };
+            Edge::new((index + 1).to_string(), tensor)
         }));
         Ok(Some(page))
     }

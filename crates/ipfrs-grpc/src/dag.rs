@@ -114,7 +114,7 @@ async fn resolve(node: &Node, request: ResolvePathRequest) -> Result<ResolvePath
 async fn stats(node: &Node, request: GetDagStatsRequest) -> Result<GetDagStatsResponse, Fault> {
     let mut stats = node.dag_stats(vec![content_path(node, &request.path).await?]).await?;
     while stats.advance().await? {}
-    let counted = stats.dags().first().copied();
+    let counted = stats.begun().first().copied();
     let dag = counted.ok_or_else(|| Error::internal("the DAG has no statistics"))?;
     Ok(GetDagStatsResponse { cid: dag.root.to_string(), blocks: dag.blocks, size: dag.bytes })
 }

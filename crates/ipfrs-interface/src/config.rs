@@ -27,6 +27,7 @@ use crate::{LogConfig, PublicConfig, ServerConfig, TlsConfig};
 pub use file::ConfigFile;
 use ipfrs_http::Change;
 use key_names::keys_of;
+pub use reloaded::AppliedBy;
 pub use settings::{Flag, Settings, Sources};
 use toml::Table;
 

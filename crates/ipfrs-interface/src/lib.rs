@@ -26,7 +26,7 @@ mod trace_export;
 mod traces;
 mod unix_socket;
 
-pub use config::{Config, ConfigFile, Flag, Settings, Sources};
+pub use config::{AppliedBy, Config, ConfigFile, Flag, Settings, Sources};
 pub use conn::connection_permits::connections_within;
 pub use embedded::{Embedded, GatewayService};
 pub use gateway::{Gateway, running_url};

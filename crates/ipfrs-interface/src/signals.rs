@@ -47,6 +47,8 @@ enum Request {
 }
 
 async fn reload(gateway: &mut Gateway, read: impl Fn() -> Result<Config>) {
+    // A peer that a client adds after the file was read must not be removed again.
+    let _changing = gateway.node().begin_bootstrap_change().await;
     let reloaded = match read() {
         Ok(config) => gateway.reload(&config).await,
         Err(error) => Err(error),
@@ -94,5 +96,40 @@ impl Signals {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::pin::pin;
+
+    use futures::poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn reload_reads_the_file_after_changes_of_bootstrap_peers() {
+        let repo = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.server.port = 0;
+        config.grpc.port = Some(0);
+        config.api.enabled = false;
+        let mut gateway = Gateway::bind(&config, repo.path()).await.unwrap();
+        let changing = gateway.node().begin_bootstrap_change().await;
+        {
+            let is_read = Cell::new(false);
+            let read = || {
+                is_read.set(true);
+                Ok(config.clone())
+            };
+            let mut reloading = pin!(reload(&mut gateway, read));
+            assert!(poll!(&mut reloading).is_pending() && !is_read.get());
+            drop(changing);
+            reloading.await;
+            assert!(is_read.get());
+        }
+        gateway.shutdown();
+        gateway.join().await.unwrap();
     }
 }

@@ -26,9 +26,6 @@ const STALLED_AFTER: Duration = Duration::from_secs(10);
 /// Shortest time between two searches for stalled responses.
 const SEARCH_EVERY: Duration = Duration::from_millis(100);
 
-/// Maximum number of clients whose last search is remembered before old ones are removed.
-const MAX_SEARCHED: usize = 1024;
-
 /// Inverse of the part of all permits that one search may free: an eighth.
 const RECLAIMED_PART: usize = 8;
 
@@ -80,9 +77,55 @@ struct Pool {
     /// Responses that are being sent, by number.
     sending: Mutex<HashMap<u64, Weak<dyn Sending>>>,
     next: AtomicU64,
-    /// Time of the last search for stalled responses, of each client and of all (`None`). A client that is refused all
-    /// the time does not keep others from searching.
-    searched: Mutex<HashMap<Option<Client>, Instant>>,
+    stalled: Mutex<StalledResponses>,
+}
+
+/// Result of the last search for stalled responses. All clients share it, so that the work does not grow with the
+/// number of clients that are refused.
+#[derive(Debug, Default)]
+struct StalledResponses {
+    searched_at: Option<Instant>,
+    /// Stalled responses that were not taken yet. A client takes its own, so one that is refused all the time takes
+    /// none from others.
+    by_client: HashMap<Client, Vec<StalledResponse>>,
+    /// Whether the longest stalled ones of all clients were taken.
+    is_taken_for_all: bool,
+}
+
+#[derive(Debug)]
+struct StalledResponse {
+    client: Client,
+    since: Instant,
+    response: Weak<dyn Sending>,
+}
+
+impl StalledResponses {
+    /// Returns whether the caller should search. Others do not search meanwhile.
+    fn begin_search(&mut self, now: Instant) -> bool {
+        let is_due = self.searched_at.is_none_or(|at| now.duration_since(at) >= SEARCH_EVERY);
+        if is_due {
+            *self = Self { searched_at: Some(now), ..Self::default() };
+        }
+        is_due
+    }
+
+    /// Takes the `most` longest stalled responses of one client or of all, once per search.
+    fn take(&mut self, client: Option<Client>, most: usize) -> Vec<StalledResponse> {
+        let mut taken = match client {
+            Some(client) => self.by_client.remove(&client).unwrap_or_default(),
+            None if self.is_taken_for_all => Vec::new(),
+            None => std::mem::take(&mut self.by_client).into_values().flatten().collect(),
+        };
+        taken.sort_by_key(|stalled| stalled.since);
+        let others = taken.split_off(most.min(taken.len()));
+        if client.is_none() {
+            self.is_taken_for_all = true;
+            for other in others {
+                self.by_client.entry(other.client).or_default().push(other);
+            }
+        }
+        taken
+    }
 }
 
 /// Refusal of a permit.
@@ -101,7 +144,7 @@ impl RequestPermits {
             pool: FairPool::new(most, CLIENT_MINIMUM, bound(most_per_client)),
             sending: Mutex::default(),
             next: AtomicU64::default(),
-            searched: Mutex::default(),
+            stalled: Mutex::default(),
         }))
     }
 
@@ -158,33 +201,37 @@ impl RequestPermits {
     /// were any.
     fn reclaim(&self, client: Option<Client>) -> bool {
         let now = Instant::now();
-        {
-            let mut searched = self.0.searched.lock();
-            let is_recent = |at: &Instant| now.duration_since(*at) < SEARCH_EVERY;
-            if searched.get(&client).is_some_and(is_recent) {
-                return false;
-            }
-            if searched.len() >= MAX_SEARCHED {
-                searched.retain(|_, at| is_recent(at));
-            }
-            searched.insert(client, now);
+        let is_due = self.0.stalled.lock().begin_search(now);
+        if is_due {
+            let found = self.find_stalled(now);
+            self.0.stalled.lock().by_client = found;
         }
+        let most = self.0.pool.capacity().div_ceil(RECLAIMED_PART);
+        let taken = self.0.stalled.lock().take(client, most);
+        let mut has_freed = false;
+        for response in taken.iter().filter_map(|stalled| stalled.response.upgrade()) {
+            // The client may have read something since the search.
+            if response.stalled().is_some_and(|(_, since)| now.duration_since(since) >= STALLED_AFTER) {
+                response.give_up();
+                self.0.node.count_refusal(Limit::StalledResponse);
+                has_freed = true;
+            }
+        }
+        has_freed
+    }
+
+    /// Searches all responses that are being sent for stalled ones.
+    fn find_stalled(&self, now: Instant) -> HashMap<Client, Vec<StalledResponse>> {
         let sending: Vec<_> = self.0.sending.lock().values().filter_map(Weak::upgrade).collect();
-        let mut stalled: Vec<_> = sending
-            .into_iter()
-            .filter_map(|response| {
-                let (of, since) = response.stalled()?;
-                let is_meant = client.is_none_or(|client| client == of);
-                (is_meant && now.duration_since(since) >= STALLED_AFTER).then_some((since, response))
-            })
-            .collect();
-        stalled.sort_by_key(|(since, _)| *since);
-        stalled.truncate(self.0.pool.capacity().div_ceil(RECLAIMED_PART));
-        for (_, response) in &stalled {
-            response.give_up();
-            self.0.node.count_refusal(Limit::StalledResponse);
+        let mut found: HashMap<_, Vec<_>> = HashMap::new();
+        for response in sending {
+            let Some((client, since)) = response.stalled() else { continue };
+            if now.duration_since(since) >= STALLED_AFTER {
+                let response = Arc::downgrade(&response);
+                found.entry(client).or_default().push(StalledResponse { client, since, response });
+            }
         }
-        !stalled.is_empty()
+        found
     }
 }
 
@@ -376,6 +423,42 @@ mod tests {
         assert!(stalled_next.look(|_| ()).is_none() && waits_for_us.look(|_| ()).is_some());
         drop((waits_for_us, stalled_first, stalled_next, another));
         assert_eq!((permits.0.active.get(), permits.0.sending.lock().len()), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_share_one_search_for_stalled_responses() {
+        let (_repo, permits) = permits(8, 1).await;
+        let hold = |number| permits.take(client(number)).unwrap().hold(());
+        let (first, second) = (hold(1), hold(2));
+        advance(SEARCH_EVERY / 2).await;
+        let later = hold(3);
+        advance(STALLED_AFTER.saturating_sub(SEARCH_EVERY / 2)).await;
+        drop(permits.take(client(1)).unwrap());
+        drop(permits.take(client(2)).unwrap());
+        assert!(first.look(|()| ()).is_none() && second.look(|()| ()).is_none());
+        advance(SEARCH_EVERY / 2).await;
+        assert!(permits.take(client(3)).is_err(), "it is stalled, but the next search is not due");
+        advance(SEARCH_EVERY / 2).await;
+        drop(permits.take(client(3)).unwrap());
+        assert!(later.look(|()| ()).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reclaiming_for_all_leaves_the_others_to_their_clients() {
+        let (_repo, permits) = permits(3, 1).await;
+        let hold = |number| permits.take(client(number)).unwrap().hold(());
+        let first = hold(1);
+        advance(Duration::from_secs(1)).await;
+        let second = hold(2);
+        let third = hold(3);
+        advance(STALLED_AFTER).await;
+        let for_others = permits.take(client(4)).unwrap();
+        assert!(first.look(|()| ()).is_none(), "the longest stalled response");
+        assert!(permits.take(client(5)).is_err());
+        assert!(second.look(|()| ()).is_some() && third.look(|()| ()).is_some());
+        drop(permits.take(client(3)).unwrap());
+        assert!(second.look(|()| ()).is_some() && third.look(|()| ()).is_none());
+        drop(for_others);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,8 @@
 //! Content at paths: resolution to objects, and reading files, directories and archives.
 
 mod archive;
-pub(crate) mod directory_memory;
 mod listing;
+pub(crate) mod node_memory;
 mod object;
 mod object_info;
 mod object_kind;

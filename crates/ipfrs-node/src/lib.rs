@@ -105,7 +105,7 @@ pub use node::{DiskSpace, Node};
 pub use node_store::ReadConfig;
 pub use open::NodeBuilder;
 pub use operations::{OperationId, OperationKind, OperationState, Progress};
-pub use peers::{ConnectedPeer, ExchangeTotals, PeerLedger, PeerPinger};
+pub use peers::{BootstrapChange, ConnectedPeer, ExchangeTotals, PeerLedger, PeerPinger};
 #[cfg(feature = "pinning")]
 pub use pin_requests::{NameMatch, PinRequestFilter, PinningConfig};
 pub use pins::{PinFilter, PinOptions, Pinned, VerifiedPin, Walked, check_pin_name};

@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::config::NodeConfig;
-use crate::content::directory_memory::Directories;
+use crate::content::node_memory::DecodedNodes;
 use crate::denylist::Denylists;
 use crate::events::Events;
 use crate::fetched::{Eviction, Fetched};
@@ -105,6 +105,8 @@ pub(crate) struct Inner {
     pub(crate) eviction: Option<Arc<Eviction>>,
     /// Blocks that clients are about to pin.
     pub(crate) protection: Protection,
+    /// Held while the list of bootstrap peers changes.
+    pub(crate) bootstrap_changes: Arc<Mutex<()>>,
     /// Held while gc runs.
     pub(crate) collecting: Mutex<()>,
     /// Held while all blocks are verified, which uses all cores.
@@ -119,8 +121,8 @@ pub(crate) struct Inner {
     pub(crate) imports: Turns<Option<IpAddr>>,
     /// One permit for each KiB of memory that work on requests uses.
     pub(crate) work: Arc<Semaphore>,
-    /// Memory of the decoded directories that requests hold.
-    pub(crate) directories: Arc<Directories>,
+    /// Memory of the decoded nodes that requests hold.
+    pub(crate) decoded_nodes: Arc<DecodedNodes>,
     pub(crate) identity: Identity,
     #[cfg(feature = "keys")]
     pub(crate) keystore: Keystore,

@@ -434,6 +434,7 @@ impl Opened {
             fetched,
             eviction,
             protection,
+            bootstrap_changes: Arc::default(),
             collecting: Mutex::new(()),
             verifying: Mutex::new(()),
             #[cfg(feature = "pinning")]
@@ -447,7 +448,7 @@ impl Opened {
             dnslink: Dnslink::new(&config.dnslink)?,
             imports: Turns::new(config.concurrency.max_concurrent_tasks, 1),
             work: Arc::new(Semaphore::new(WORK_KIB as usize)),
-            directories: Arc::default(),
+            decoded_nodes: Arc::default(),
             config,
             metrics,
             identity,

@@ -1,8 +1,10 @@
 //! Peers: connections, and the blocks that are exchanged with them.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ipfrs_core::{Cid, Error};
+use tokio::sync::OwnedMutexGuard;
 
 #[cfg(feature = "bitswap")]
 mod bitswap;
@@ -16,7 +18,20 @@ pub(crate) use bitswap::exchange;
 #[cfg(not(feature = "bitswap"))]
 pub use none::PeerPinger;
 
+/// Exclusive right to change the list of bootstrap peers in the configuration and in the node, until this value is
+/// dropped.
+#[derive(Debug)]
+pub struct BootstrapChange {
+    _guard: OwnedMutexGuard<()>,
+}
+
 impl crate::Node {
+    /// Waits until no other task changes the list of bootstrap peers. A caller that reads the list and then replaces it
+    /// holds the returned value meanwhile, so that no change is lost.
+    pub async fn begin_bootstrap_change(&self) -> BootstrapChange {
+        BootstrapChange { _guard: Arc::clone(&self.inner.bootstrap_changes).lock_owned().await }
+    }
+
     /// Same as [`announced_addresses`](Self::announced_addresses), with the ID of the node: `{address}/p2p/{id}`.
     #[must_use]
     pub fn addresses_with_id(&self) -> Vec<String> {

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use ipfrs_core::{Cid, codec};
 use ipfrs_store::{BlockStore, EpochCache, Footprint, StoreEpoch};
-use ipfrs_unixfs::{Child, DirectoryIndex, FileNode};
+use ipfrs_unixfs::{DirectoryIndex, FileNode};
 use quick_cache::Weighter;
 
 /// Size of an entry besides its links, in bytes: its key and the overhead of the cache.
 const ENTRY_BYTES: usize = 512;
 
-/// Typical size of a node of an ordinary file, in bytes: about 174 links. Each shard of the cache has space for
-/// dozens of such nodes.
+/// Size of a large node of an ordinary file, in bytes: about 500 links. Each shard of the cache has space for dozens of
+/// such nodes.
 const ORDINARY_BYTES: u64 = 32 * 1024;
 
 /// A cache of the nodes between the roots and the leaves of files. Decoding a node of hundreds of links costs more
@@ -49,7 +49,7 @@ struct ByLinks;
 impl Weighter<Cid, Cached> for ByLinks {
     fn weight(&self, _: &Cid, cached: &Cached) -> u64 {
         let bytes = match cached {
-            Cached::File(node) => node.children.capacity() * size_of::<Child>(),
+            Cached::File(node) => node.children.memory_bytes(),
             Cached::Directory(index) => index.memory_bytes(),
         };
         (ENTRY_BYTES + bytes) as u64

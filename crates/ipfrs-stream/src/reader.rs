@@ -23,6 +23,12 @@ use crate::{MEASURED_PARTS, NodeCache, Span, StreamingConfig};
 /// blocks.
 const MAX_READY_PIECES: usize = 256;
 
+/// Memory of the links of a reader up to which it is not counted, in bytes. Nodes of ordinary files need less.
+const UNCOUNTED_BYTES: usize = 64 * 1024;
+
+/// Counts the memory of the links that a reader holds, in bytes, or refuses it.
+type CountMemory = Box<dyn FnMut(usize) -> Result<()> + Send>;
+
 /// A reader of a span of a UnixFS file. It is a stream of pieces that are slices of the file's blocks, without
 /// copying.
 ///
@@ -49,6 +55,10 @@ pub struct DagReader {
     /// The walk, or `None` once all blocks have been requested and accepted or reading has failed.
     walk: Option<Walk>,
     batch: Option<Batch>,
+    /// `None` if nothing counts the memory, and at the end of the walk.
+    count: Option<CountMemory>,
+    /// Memory that was counted last, in bytes.
+    counted: usize,
     ready: VecDeque<Bytes>,
     ready_bytes: u64,
     remaining: u64,
@@ -94,6 +104,8 @@ impl DagReader {
             window_bytes: config.flow_control.window_bytes(),
             walk: None,
             batch: None,
+            count: None,
+            counted: 0,
             ready: VecDeque::new(),
             ready_bytes: 0,
             remaining: span.len,
@@ -114,6 +126,31 @@ impl DagReader {
     pub fn with_nodes(mut self, nodes: Option<Arc<NodeCache>>) -> Self {
         self.nodes = nodes;
         self
+    }
+
+    /// Makes the reader pass the memory of the links that it holds to `count`, in bytes, whenever much of it changes.
+    /// The reader fails with the error of `count`, and drops it at the end.
+    #[must_use]
+    pub fn with_memory(mut self, count: impl FnMut(usize) -> Result<()> + Send + 'static) -> Self {
+        self.count = Some(Box::new(count));
+        let counted = self.count_memory();
+        self.note(counted);
+        self
+    }
+
+    fn count_memory(&mut self) -> Result<()> {
+        let bytes = self.walk.as_ref().map_or(0, Walk::memory_bytes);
+        if bytes == self.counted || bytes.max(self.counted) <= UNCOUNTED_BYTES {
+            return Ok(());
+        }
+        self.counted = bytes;
+        self.count.as_mut().map_or(Ok(()), |count| count(bytes))
+    }
+
+    /// Ends the walk, which frees its memory.
+    fn end_walk(&mut self) {
+        self.walk = None;
+        self.count = None;
     }
 
     /// Returns the number of bytes of the span that have not been taken yet.
@@ -162,7 +199,7 @@ impl DagReader {
     fn note(&mut self, outcome: Result<()>) {
         if let Err(error) = outcome {
             self.failed = Some(error);
-            self.walk = None;
+            self.end_walk();
             self.batch = None;
         }
     }
@@ -175,7 +212,7 @@ impl DagReader {
         let budget = self.window_bytes - self.ready_bytes;
         let run = self.walk.as_mut()?.plan(budget);
         if run.is_none() {
-            self.walk = None;
+            self.end_walk();
             if self.ready_bytes != self.remaining {
                 self.failed = Some(Error::internal("the blocks of a file have fewer bytes than the file"));
             }
@@ -217,7 +254,7 @@ impl DagReader {
     fn accept(&mut self, node: Option<Node>, epoch: Option<StoreEpoch>) -> Result<()> {
         let Some(walk) = &self.walk else { return Ok(()) };
         let Some(Node::File(node)) = node else { return Err(walk.refusal(node.is_some())) };
-        let cid = if node.children.is_empty() { None } else { walk.expected().copied() };
+        let cid = if node.children.is_empty() { None } else { walk.expected() };
         self.open(&node)?;
         if let (Some(nodes), Some(cid), Some(epoch)) = (&self.nodes, cid, epoch) {
             nodes.keep(cid, node, epoch);
@@ -233,7 +270,7 @@ impl DagReader {
             self.batch = None;
         }
         self.push(data);
-        Ok(())
+        self.count_memory()
     }
 
     fn next_piece(&mut self) -> Option<Bytes> {

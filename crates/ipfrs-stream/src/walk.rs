@@ -4,13 +4,16 @@ use std::fmt;
 
 use bytes::Bytes;
 use ipfrs_core::{Cid, Error, Result, codec};
-use ipfrs_unixfs::{Child, FileNode};
+use ipfrs_unixfs::{Child, Children, FileNode};
 
 use crate::{Span, StreamingConfig};
 
-/// Most links of unfinished nodes that one walk keeps in memory: about 22 MB, if a hostile file uses them all. The
+/// Most links of unfinished nodes that one walk keeps in memory: about 8 MB, if a hostile file uses them all. The
 /// limit allows for three nodes of the largest block size with ordinary links.
 const MAX_OPEN_LINKS: usize = 128 * 1024;
+
+/// Approximate memory of a link in a frame, in bytes.
+const LINK_BYTES: usize = 64;
 
 /// Most blocks that are requested from the store at once.
 const MAX_RUN_BLOCKS: usize = 256;
@@ -38,7 +41,7 @@ pub(crate) struct Walk {
 #[derive(Debug)]
 struct Frame {
     /// The children that have bytes in the span.
-    children: Vec<Child>,
+    children: Children,
     /// Index of the first child that has not been requested.
     next: usize,
     /// Index of the first child that has not been accepted.
@@ -46,6 +49,13 @@ struct Frame {
     /// Offset in the file of the first byte of the child at `pending`.
     offset: u64,
     depth: usize,
+}
+
+impl Frame {
+    /// Returns the child that must be accepted next.
+    fn expected(&self) -> Option<Child> {
+        self.children.get(self.pending).filter(|_| self.pending < self.next)
+    }
 }
 
 /// The result of accepting a block.
@@ -83,12 +93,12 @@ impl Walk {
         let leaf_bytes = self.leaf_bytes;
         let is_leaf = |child: &Child| child.cid.codec() == codec::RAW || child.size <= leaf_bytes;
         let frame = self.frames.last_mut()?;
-        let (first, siblings) = frame.children.get(frame.next..)?.split_first()?;
+        let first = frame.children.get(frame.next)?;
         let mut run = vec![first.cid];
-        if is_leaf(first) {
+        if is_leaf(&first) {
             let mut left = budget.saturating_sub(first.size);
-            for sibling in siblings.iter().take(self.run_blocks - 1) {
-                if !is_leaf(sibling) || sibling.size > left {
+            for sibling in frame.children.iter_from(frame.next + 1).take(self.run_blocks - 1) {
+                if !is_leaf(&sibling) || sibling.size > left {
                     break;
                 }
                 left -= sibling.size;
@@ -101,9 +111,13 @@ impl Walk {
     }
 
     /// Returns the block that must be accepted next.
-    pub(crate) fn expected(&self) -> Option<&Cid> {
-        let frame = self.frames.last()?;
-        frame.children.get(frame.pending).filter(|_| frame.pending < frame.next).map(|child| &child.cid)
+    pub(crate) fn expected(&self) -> Option<Cid> {
+        Some(self.frames.last()?.expected()?.cid)
+    }
+
+    /// Returns the approximate memory of the links of unfinished nodes, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.open_links * LINK_BYTES
     }
 
     /// Returns the error for a requested block that cannot be accepted, either because the store does not have it or
@@ -113,15 +127,14 @@ impl Walk {
         if is_there {
             return Error::invalid_content(format!("block {cid} is part of a file, but is not a file node"));
         }
-        Error::no_block(cid, format!("block {cid} is not in this store (byte {} of the file)", frame.offset))
+        Error::no_block(&cid, format!("block {cid} is not in this store (byte {} of the file)", frame.offset))
     }
 
     /// Accepts the next requested block, decoded as `node`.
     pub(crate) fn accept(&mut self, node: &FileNode) -> Result<Accepted> {
         let frame = self.frames.last_mut().ok_or_else(unrequested_block)?;
-        let child =
-            frame.children.get(frame.pending).filter(|_| frame.pending < frame.next).ok_or_else(unrequested_block)?;
-        let (cid, size, offset, depth) = (child.cid, child.size, frame.offset, frame.depth);
+        let Child { cid, size, .. } = frame.expected().ok_or_else(unrequested_block)?;
+        let (offset, depth) = (frame.offset, frame.depth);
         if node.size != size {
             let found = node.size;
             return Err(Error::invalid_content(format!(
@@ -147,7 +160,7 @@ impl Walk {
     /// the node itself.
     fn open(&mut self, node: &FileNode, name: &dyn fmt::Display, offset: u64, depth: usize) -> Result<Bytes> {
         let inline = node.inline.len() as u64;
-        let found = node.children.last().map_or(inline, |last| last.end);
+        let found = node.children.end().unwrap_or(inline);
         if found != node.size {
             let said = node.size;
             return Err(Error::invalid_content(format!("{name} declares {said} bytes, but its parts have {found}")));
@@ -160,20 +173,20 @@ impl Walk {
             Some((from, to)) => node.inline.slice((from - offset) as usize..(to - offset) as usize),
             None => Bytes::new(),
         };
-        let (mut first_offset, mut children) = (None, Vec::new());
+        let (mut first_offset, mut children) = (None, Children::default());
         let first_byte = self.span.start.saturating_sub(offset);
-        let first = node.children.partition_point(|child| child.end <= first_byte);
-        for child in &node.children[first..] {
+        for index in node.children.first_past(first_byte).. {
+            let Some((size, end)) = node.children.extent(index) else { break };
             // The decoder checks that the sizes of the children add up. In a node from any other source, an
             // inconsistent child has no bytes.
-            let start = offset + child.end.saturating_sub(child.size);
+            let start = offset + end.saturating_sub(size);
             if start >= self.span.end() {
                 break;
             }
-            if self.span.overlap(start, start.saturating_add(child.size)).is_some() {
+            if self.span.overlap(start, start.saturating_add(size)).is_some() {
                 first_offset.get_or_insert(start);
                 self.check_limits(name, depth + 1, self.open_links + children.len() + 1)?;
-                children.push(child.clone());
+                children.push_from(&node.children, index);
             }
         }
         if let Some(offset) = first_offset {
@@ -193,8 +206,7 @@ impl Walk {
             self.frames.pop();
         } else if 2 * accepted >= frame.children.len() {
             self.open_links -= accepted;
-            frame.children.drain(..accepted);
-            frame.children.shrink_to_fit();
+            frame.children.remove_first(accepted);
             frame.next -= accepted;
             frame.pending = 0;
         }

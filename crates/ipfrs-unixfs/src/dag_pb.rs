@@ -55,6 +55,25 @@ pub fn decode(block: &Bytes) -> Result<PbNode> {
     Ok(PbNode { links: parts.links()?, data: parts.data.map(|data| block.slice_ref(data)) })
 }
 
+/// Returns the number of links of a node, and the sum of the sizes that they declare. Takes no memory for the links.
+///
+/// # Errors
+/// As [`decode`].
+pub fn totals(block: &[u8]) -> Result<(usize, u64)> {
+    let (mut count, mut size) = (0, 0_u64);
+    read_node(block, |link| {
+        if count == MAX_BLOCK_LINKS {
+            return Err(too_many_links());
+        }
+        let link = read_link(link)?;
+        cid_from_bytes(link.cid)?;
+        count += 1;
+        size = size.saturating_add(link.tsize);
+        Ok(())
+    })?;
+    Ok((count, size))
+}
+
 /// Returns the link targets of a node with any number of links, in the order of the block. The errors are those of
 /// [`decode`].
 pub(crate) fn decode_cids(block: &[u8]) -> Result<CidList> {
@@ -104,6 +123,14 @@ impl<'a> RawNode<'a> {
     /// Returns the link targets, in the order of the block.
     pub(crate) fn cids(&self) -> impl Iterator<Item = Result<Cid>> {
         self.links.iter().map(|link| cid_from_bytes(read_link(link)?.cid))
+    }
+
+    /// Returns the link targets in their binary form, which is valid, in the order of the block.
+    pub(crate) fn encoded_cids(&self) -> impl Iterator<Item = Result<&'a [u8]>> {
+        self.links.iter().copied().map(|link| {
+            let encoded = read_link(link)?.cid;
+            cid_from_bytes(encoded).map(|_| encoded)
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 //! <https://ipld.io/specs/codecs/dag-pb/spec/>. Imports produce the same content IDs as Kubo.
 
 mod blocks;
+mod children;
 pub mod dag_pb;
 mod data;
 mod directory_index;
@@ -22,6 +23,7 @@ mod search;
 mod sizes;
 
 pub use blocks::{BlockSink, BlockSource};
+pub use children::{Child, Children};
 pub use data::{Attributes, Mtime};
 pub use directory_index::DirectoryIndex;
 pub use edit::{AttributeChange, CidFormat, DirectoryEdit, FileEdit, MAX_HOLE_BYTES, NewLink, Staging};
@@ -34,7 +36,7 @@ pub use ipld::{canonical_cbor, git, jose, knows_links, lenient_links, link_names
 pub use link_name::LinkName;
 pub use list::{Entries, Place, entries, page};
 pub use node::{
-    Child, DirEntry, FileNode, Node, declared_size, declared_type, decode, decode_async, is_without_sizes, part_cids,
+    DirEntry, FileNode, Node, declared_size, declared_type, decode, decode_async, is_without_sizes, part_cids,
 };
 pub use resolve::{Resolved, leads_nowhere, missing_target, resolve, resolve_values, roots_before};
 pub use sizes::{MAX_MEASURED_PARTS, decode_measured};

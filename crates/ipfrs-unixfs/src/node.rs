@@ -10,21 +10,11 @@ use tokio::sync::Semaphore;
 use tokio::task::coop::consume_budget;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::children::Children;
 use crate::dag_pb::{self, PbLink, RawNode};
 use crate::data::{Attributes, Data, DataType};
 use crate::hamt::HamtShard;
 use crate::link_name::LinkName;
-
-/// A part of a file that is in another block.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Child {
-    /// Content ID of the root of this part.
-    pub cid: Cid,
-    /// Number of file bytes below this link.
-    pub size: u64,
-    /// Offset of the end of this part from the first byte of its parent. It allows a binary search for an offset.
-    pub end: u64,
-}
 
 /// A file, or a part of one: the content is `inline`, followed by that of `children`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +24,7 @@ pub struct FileNode {
     /// Content in the block itself, as a slice of the block.
     pub inline: Bytes,
     /// Parts in other blocks, in file order.
-    pub children: Vec<Child>,
+    pub children: Children,
     /// Permissions and modification time, if the block has them.
     pub attributes: Attributes,
 }
@@ -98,7 +88,7 @@ pub fn decode(cid: &Cid, data: &Bytes) -> Result<Node> {
         codec::RAW => Ok(Node::File(FileNode {
             size: data.len() as u64,
             inline: data.clone(),
-            children: Vec::new(),
+            children: Children::default(),
             attributes: Attributes::default(),
         })),
         codec::DAG_PB => decode_dag_pb(data).map_err(|error| in_block(cid, error)),
@@ -283,10 +273,10 @@ fn decode_file(node: &RawNode<'_>, data: &Data) -> Result<FileNode> {
     let size = data.file_size()?;
     let inline = data.data.clone().unwrap_or_default();
     let mut end = inline.len() as u64;
-    let mut children = Vec::with_capacity(node.link_count());
-    for (cid, size) in node.cids().zip(&data.blocksizes) {
+    let mut children = Children::with_capacity(node.link_count());
+    for (cid, size) in node.encoded_cids().zip(&data.blocksizes) {
         end += size;
-        children.push(Child { cid: cid?, size: *size, end });
+        children.push_encoded(cid?, *size, end);
     }
     Ok(FileNode { size, children, inline, attributes: data.attributes() })
 }

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use ipfrs_core::parse_cid;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use crate::graphql::refusal;
 use crate::harness::TestGateway;
 use crate::rpc_get::directory;
 use crate::websocket::Client;
 use crate::wire::Wire;
+use crate::withholding::Withholding;
 
 const MEMORY: &str = "ipfrs_request_memory_bytes";
 
@@ -77,6 +80,65 @@ async fn unread_response_holds_memory_for_values_and_json() {
         let held = gateway.until_metric(MEMORY, |bytes| bytes > 60 << 20);
         timeout(WATCHDOG, held).await.unwrap_or_else(|_| panic!("{accept}"));
         drop(wire);
+        timeout(WATCHDOG, gateway.until_metric(MEMORY, |bytes| bytes == 0)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn fields_that_decode_blocks_cost_more_than_others() {
+    let gateway = TestGateway::start_with(|config| config.graphql.max_complexity = 100).await;
+    let cid = gateway.add("", "x").await;
+    let absent = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy";
+    for field in [
+        format!("file(path: \"{absent}\") {{ cid }}"),
+        format!("directory(path: \"{absent}\", first: 0) {{ totalCount }}"),
+        format!("tensors(path: \"{absent}\", first: 0) {{ totalCount }}"),
+    ] {
+        let document = |count: usize| (0..count).map(|n| format!("f{n}: {field} ")).collect::<String>();
+        let few = json!({"query": format!("{{ {} }}", document(8))});
+        assert_eq!(refusal(&gateway, &few).await.1, "not_found", "{field}");
+        let many = json!({"query": format!("{{ {} }}", document(10))});
+        let (_, code, message) = refusal(&gateway, &many).await;
+        assert!(code == "too_large" && message.contains("max_complexity"), "{field}: {message}");
+    }
+    for field in ["dagSize", "mode", "mtime"] {
+        let fields: String = (0..10).map(|n| format!("f{n}: {field} ")).collect();
+        let document = json!({"query": format!("{{ file(path: \"{cid}\") {{ {fields} }} }}")});
+        let (_, code, message) = refusal(&gateway, &document).await;
+        assert!(code == "too_large" && message.contains("max_complexity"), "{field}: {message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn decoded_objects_count_while_their_fields_wait() {
+    const LINKS: usize = 10_000;
+    const ENTRIES: usize = 4_000;
+    let store = Withholding::new();
+    let gateway = TestGateway::start_over(store.clone(), |_| {}).await;
+    let leaf = gateway.put_block("", "x").await;
+    let hash = [&[0x0a, 36][..], &parse_cid(&leaf).unwrap().to_bytes()].concat();
+    let sizes: Vec<u8> = [&[8_u8, 2][..], &[0x20, 1].repeat(LINKS)].concat();
+    let length = [sizes.len() as u8 | 0x80, (sizes.len() >> 7) as u8 | 0x80, (sizes.len() >> 14) as u8];
+    let links = [&[0x12, 38][..], &hash].concat().repeat(LINKS);
+    let file = gateway.put_block("cid-codec=dag-pb", [&links[..], &[0x0a], &length, &sizes].concat()).await;
+    let mut entries = Vec::new();
+    for number in 0..ENTRIES {
+        entries.extend([&[0x12, 46][..], &hash, &[0x12, 6], format!("n{number:05}").as_bytes()].concat());
+    }
+    let tree = gateway.put_block("cid-codec=dag-pb", [&entries[..], &[0x0a, 2, 8, 1]].concat()).await;
+    for (document, least, fails) in [
+        (format!("{{ a: file(path: \"{file}\") {{ bytes }} b: file(path: \"{file}\") {{ text }} }}"), 1_000_000, false),
+        (format!("{{ directory(path: \"{tree}\", first: 10) {{ nodes {{ name }} }} }}"), 500_000, false),
+        // It has no tensors, which only its bytes show.
+        (format!("{{ tensors(path: \"{file}\") {{ totalCount }} }}"), 500_000, true),
+    ] {
+        store.withhold(&leaf);
+        let request = gateway.request(Method::POST, "/graphql").json(&json!({"query": document}));
+        let sent = tokio::spawn(request.send());
+        timeout(WATCHDOG, gateway.until_metric(MEMORY, |bytes| bytes > least)).await.expect(&document);
+        store.release();
+        let body: Value = sent.await.unwrap().unwrap().json().await.unwrap();
+        assert_eq!(body["errors"].is_array(), fails, "{document}: {body}");
         timeout(WATCHDOG, gateway.until_metric(MEMORY, |bytes| bytes == 0)).await.unwrap();
     }
 }

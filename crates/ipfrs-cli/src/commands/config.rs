@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 
 use anyhow::{Context, Result, anyhow, bail};
-use ipfrs_interface::{Config, ConfigFile};
+use ipfrs_interface::{AppliedBy, Config, ConfigFile};
 
 use crate::args::{ConfigCommand, Globals};
 use crate::output::Output;
@@ -80,8 +80,17 @@ fn changed(file: &ConfigFile, key: &str, has_changed: bool, out: &mut Output) ->
     if !has_changed {
         return out.line(&format!("{} has this already", file.path().display()));
     }
-    let how = if Config::is_reloaded(key) { "send SIGHUP to a running gateway" } else { "restart a running gateway" };
-    out.line(&format!("changed {}: {how} to apply it", file.path().display()))
+    let how = match Config::applied_by(key) {
+        AppliedBy::Reload => "send SIGHUP to a running gateway to apply it",
+        AppliedBy::ReloadOfDenylists => {
+            "send SIGHUP to a running gateway to apply it, or restart one that was started without denylists"
+        }
+        AppliedBy::ReloadOfTls => {
+            "send SIGHUP to a running gateway to apply it, or restart one that was started without TLS"
+        }
+        AppliedBy::Restart => "restart a running gateway to apply it",
+    };
+    out.line(&format!("changed {}: {how}", file.path().display()))
 }
 
 fn init(globals: &Globals, is_forced: bool, out: &mut Output) -> Result<()> {

@@ -29,6 +29,16 @@ fn keys_are_shown_set_and_unset() {
     assert!(place.ok(&["--json", "config", "get", "server"]).contains("\"port\":8081"));
     place.ok(&["config", "unset", "server.port"]);
     assert_eq!(place.ok(&["config", "get", "server.port"]), "8080");
+    let list = place.write("a.deny", b"/ipns/example.com\n");
+    for (key, value, needed) in [
+        ("server.port", "8082".to_owned(), ": restart a running"),
+        ("log.level", "debug".to_owned(), ": send SIGHUP"),
+        ("gateway.denylists", format!("[{list:?}]"), "or restart one that was started without denylists"),
+    ] {
+        let said = place.ok(&["config", "set", key, &value]);
+        assert!(said.contains(needed), "{key}: {said}");
+        place.ok(&["config", "unset", key]);
+    }
     assert!(place.fails(&["config", "get", "store.path"]).contains("store.path is not set"));
     assert!(place.fails(&["config", "get", "server.workers"]).contains("Default: the number of cores"));
     assert!(place.fails(&["config", "set", "server.port", "1", "--api", "http://127.0.0.1:9"]).contains("omit --api"));

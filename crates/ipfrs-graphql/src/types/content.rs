@@ -9,10 +9,10 @@ use ipfrs_core::{Cid as CoreCid, Error, Result, codec, parse_cid, timestamp};
 use ipfrs_node::{ContentPath, FileContent, Listed, ListedKind, Node, Object, ObjectKind, Place, Span};
 
 use super::block::{Block, codec_name};
-use crate::context::{node, request};
+use crate::context::{ObjectMemory, node, request};
 use crate::error::{FieldResult, failed};
 use crate::json::text_len;
-use crate::limits::{MAX_PATH_BYTES, MAX_READ_BYTES, READ_BYTES};
+use crate::limits::{MAX_PATH_BYTES, MAX_READ_BYTES, READ_BYTES, READ_COST};
 use crate::scalars::{Base64, Cid, Long, RawJson, base64_len};
 
 /// Kind of a file system object.
@@ -39,9 +39,14 @@ impl From<ListedKind> for FileKind {
     }
 }
 
-/// Resolves a path, and the name that it may begin with, to a whole block.
-pub(crate) async fn object_at(node: &Node, path: &str) -> Result<Object> {
-    node.resolve(content_path(node, path).await?).await?.whole()
+/// Resolves a path, and the name that it may begin with, to a whole block. The memory counts for the request.
+pub(crate) async fn object_at(context: &Context<'_>, path: &str) -> FieldResult<(Object, ObjectMemory)> {
+    let (node, request) = (node(context)?, request(context)?);
+    let path = content_path(node, path).await.map_err(failed)?;
+    let object = node.resolve(path).await.and_then(Object::whole).map_err(failed)?;
+    let bytes = usize::try_from(object.resolved.memory_bytes()).unwrap_or(usize::MAX);
+    let memory = request.budget.hold(bytes).map_err(failed)?;
+    Ok((object, memory))
 }
 
 /// Parses a path, and resolves the name that it may begin with. Errors repeat the path, so it must not be long.
@@ -55,6 +60,8 @@ pub(crate) async fn content_path(node: &Node, path: &str) -> Result<ContentPath>
 /// A file, a directory or a symlink.
 pub(crate) struct File {
     pub(crate) object: Object,
+    /// Held as long as the object.
+    pub(crate) _memory: ObjectMemory,
 }
 
 impl File {
@@ -128,18 +135,21 @@ impl File {
     }
 
     /// Size of all blocks of the object, as its root block claims.
+    #[graphql(complexity = "READ_COST")]
     async fn dag_size(&self, context: &Context<'_>) -> FieldResult<Option<Long>> {
         let info = node(context)?.object_info(&self.object).await.map_err(failed)?;
         Ok(Some(Long(info.dag_size)))
     }
 
     /// Mode bits, if they are stored.
+    #[graphql(complexity = "READ_COST")]
     async fn mode(&self, context: &Context<'_>) -> FieldResult<Option<u32>> {
         let info = node(context)?.object_info(&self.object).await.map_err(failed)?;
         Ok(info.attributes.mode)
     }
 
     /// Time of the last modification (RFC 3339), if it is stored.
+    #[graphql(complexity = "READ_COST")]
     async fn mtime(&self, context: &Context<'_>) -> FieldResult<Option<String>> {
         let info = node(context)?.object_info(&self.object).await.map_err(failed)?;
         Ok(info.attributes.mtime.and_then(|mtime| timestamp::format(mtime.seconds, mtime.nanos)))
@@ -157,7 +167,7 @@ impl File {
     }
 
     /// A range of a file.
-    #[graphql(complexity = 10)]
+    #[graphql(complexity = "READ_COST")]
     async fn bytes(
         &self,
         context: &Context<'_>,
@@ -169,7 +179,7 @@ impl File {
     }
 
     /// A range of a file as text. Bytes that are not UTF-8 become U+FFFD.
-    #[graphql(complexity = 10)]
+    #[graphql(complexity = "READ_COST")]
     async fn text(
         &self,
         context: &Context<'_>,
@@ -328,7 +338,7 @@ impl DagNode {
     }
 
     /// The value as dag-json (https://ipld.io/specs/codecs/dag-json/spec/).
-    #[graphql(complexity = 10)]
+    #[graphql(complexity = "READ_COST")]
     async fn value(&self, context: &Context<'_>) -> FieldResult<Option<RawJson>> {
         request(context)?.budget.take(self.json.len()).map_err(failed)?;
         let json = self.json.clone();

@@ -2,10 +2,12 @@
 
 #![allow(clippy::unused_async, reason = "the macro makes fields of asynchronous functions")]
 
+use std::sync::Arc;
+
 use async_graphql::{Context, Object, SimpleObject};
 use ipfrs_node::{Summary, TensorFile, TensorInfo};
 
-use crate::context::{node, request};
+use crate::context::{ObjectMemory, node, request};
 use crate::error::{FieldResult, failed};
 use crate::json::text_len;
 use crate::scalars::{Cid, Long};
@@ -14,6 +16,8 @@ use crate::scalars::{Cid, Long};
 pub(crate) struct Tensor {
     pub(crate) file: TensorFile,
     pub(crate) info: TensorInfo,
+    /// Held as long as the file.
+    pub(crate) _memory: Arc<ObjectMemory>,
 }
 
 /// A tensor in a file.

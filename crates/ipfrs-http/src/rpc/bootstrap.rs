@@ -7,11 +7,10 @@ use std::collections::HashSet;
 use axum::extract::State;
 use axum::response::Response;
 use ipfrs_core::{Error, Result};
-use ipfrs_node::{Name, to_the_end};
+use ipfrs_node::{BootstrapChange, Name, to_the_end};
 use ipfrs_rpc::kubo_config::{Change, is_public_bootstrap};
 use ipfrs_rpc::types::BootstrapPeers;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 
 use super::args::Args;
 use super::command_result::CommandResult;
@@ -22,9 +21,6 @@ use crate::state::AppState;
 const KEY: [&str; 3] = ["retrieval", "bitswap", "bootstrap"];
 /// Maximum number of peers.
 const MAX_PEERS: usize = 256;
-
-/// Held from the time when the list is read until it is replaced, so that no change of another command is lost.
-static CHANGING: Mutex<()> = Mutex::const_new(());
 
 /// `bootstrap` and `bootstrap/list`: returns the configured peers.
 pub(super) async fn list(State(state): State<AppState>) -> CommandResult {
@@ -44,7 +40,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> CommandRes
                    restart the daemon";
         return Err(Error::unsupported(why).into());
     }
-    let changing = CHANGING.lock().await;
+    let changing = state.node.begin_bootstrap_change().await;
     let mut known = HashSet::new();
     let added: Vec<_> = args.arguments().iter().filter(|address| known.insert(address.as_str())).cloned().collect();
     let kept = configured(&state).await?.into_iter().filter(|address| !known.contains(address.as_str()));
@@ -68,7 +64,7 @@ pub(super) async fn remove(State(state): State<AppState>, args: Args) -> Command
             unwanted.contains(&("", peer.clone())) || unwanted.contains(&(transport, peer))
         })
     };
-    let changing = CHANGING.lock().await;
+    let changing = state.node.begin_bootstrap_change().await;
     let (removed, kept): (Vec<_>, Vec<_>) = configured(&state).await?.into_iter().partition(is_unwanted);
     if !removed.is_empty() {
         replace(&state, kept, changing).await?;
@@ -78,7 +74,7 @@ pub(super) async fn remove(State(state): State<AppState>, args: Args) -> Command
 
 /// `bootstrap/rm/all`: removes all peers from the configuration, and returns their addresses.
 pub(super) async fn remove_all(State(state): State<AppState>) -> CommandResult {
-    let changing = CHANGING.lock().await;
+    let changing = state.node.begin_bootstrap_change().await;
     let removed = configured(&state).await?;
     if !removed.is_empty() {
         replace(&state, Vec::new(), changing).await?;
@@ -99,7 +95,7 @@ async fn configured(state: &AppState) -> Result<Vec<String>> {
 }
 
 /// Sets the peers durably, and connects to them, even if the client leaves meanwhile.
-async fn replace(state: &AppState, peers: Vec<String>, changing: MutexGuard<'static, ()>) -> Result<()> {
+async fn replace(state: &AppState, peers: Vec<String>, changing: BootstrapChange) -> Result<()> {
     config::check_writable(config::shown(state)?)?;
     if peers.len() > MAX_PEERS {
         return Err(Error::too_large(format!("there are at most {MAX_PEERS} bootstrap peers: remove some")));

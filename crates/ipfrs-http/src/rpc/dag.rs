@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use ipfrs_core::limits::{MAX_BIG_BLOCK_BYTES, MAX_BLOCK_BYTES};
 use ipfrs_core::{Cid, Error, Result, codec};
-use ipfrs_node::{DagImport, DagImportOptions, DagStats, PutBlockOptions, PutNode};
+use ipfrs_node::{DagImport, DagImportOptions, DagSize, PutBlockOptions, PutNode};
 use ipfrs_rpc::types::{self, DagStat, ImportedCar, ResolvedNode, StoredNode};
 
 use super::args::{Args, Render};
@@ -161,38 +161,57 @@ async fn cars(import: &mut DagImport, mut parts: Parts, explained: impl Fn(Error
     Ok(())
 }
 
+/// Number of DAGs in a line of progress for each interval until the next line. A line lists all DAGs so far: long lines
+/// are sent less often, or those of thousands of DAGs would take more time than the traversal.
+const DAGS_PER_INTERVAL: usize = 100;
+
+/// Maximum number of intervals between two lines of progress: clients wait for some time only.
+const MAX_INTERVALS: usize = 50;
+
+/// Approximate size of a DAG in a line, in bytes.
+const DAG_JSON_BYTES: usize = 110;
+
 /// `dag/stat?arg=path[&arg=...][&progress=]`: returns the number of blocks and bytes of each DAG and of all together.
-/// With progress, the default, a line is also sent from time to time during the traversal.
+/// With progress, the default, a line is also sent from time to time during the traversal. As in Kubo, it lists the
+/// DAGs that were begun.
 pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandResult {
     let paths = args.paths(&state.node, "root").await?;
     let (progress, render) = (args.bool("progress").unwrap_or(true), args.render);
     let mut stats = state.node.dag_stats(paths).await?;
     // The first step runs before the head is sent, so that an early failure sets the status.
     let has_more = stats.advance().await?;
-    let lines = stream::try_unfold(Some((stats, has_more)), move |state| async move {
-        let Some((mut stats, mut has_more)) = state else { return Ok(None) };
-        while has_more && !progress {
+    let lines = stream::try_unfold(Some((stats, has_more, 0)), move |state| async move {
+        let Some((mut stats, mut has_more, mut intervals)) = state else { return Ok(None) };
+        while has_more && (intervals > 0 || !progress) {
             has_more = stats.advance().await?;
+            intervals = intervals.saturating_sub(1);
         }
-        let line = output::line(&summary(&stats, has_more, render)?)?;
-        if !has_more {
-            return Ok(Some((line, None)));
-        }
-        has_more = stats.advance().await?;
-        Ok(Some((line, Some((stats, has_more)))))
+        let (dags, unique) = (stats.begun().to_vec(), stats.unique());
+        let intervals = intervals_after(dags.len());
+        let bytes = dags.len() * DAG_JSON_BYTES;
+        let line = move || output::line(&summary(&dags, unique, has_more, render)?);
+        let line = output::rendered(bytes, line).await?;
+        Ok(Some((line, has_more.then_some((stats, has_more, intervals)))))
     });
     Ok(output::objects(lines.boxed(), args.takes_trailers))
 }
 
-fn summary(stats: &DagStats, has_more: bool, render: Render) -> Result<types::DagStats> {
-    let (unique_blocks, total_size) = stats.unique();
-    let with_repeated: u64 = stats.dags().iter().map(|dag| dag.bytes).sum();
+/// Returns the number of intervals from a line of progress with this number of DAGs to the next.
+fn intervals_after(dags: usize) -> usize {
+    (1 + dags / DAGS_PER_INTERVAL).min(MAX_INTERVALS)
+}
+
+fn summary(
+    dags: &[DagSize],
+    (unique_blocks, total_size): (u64, u64),
+    has_more: bool,
+    render: Render,
+) -> Result<types::DagStats> {
+    let with_repeated: u64 = dags.iter().map(|dag| dag.bytes).sum();
     #[expect(clippy::cast_precision_loss, reason = "a ratio")]
     let ratio = if total_size == 0 { 1.0 } else { with_repeated as f64 / total_size as f64 };
-    let dag_stats = stats
-        .dags()
-        .iter()
-        .map(|dag| Ok(DagStat { cid: render.cid(&dag.root)?, size: dag.bytes, num_blocks: dag.blocks }));
+    let dag_stats =
+        dags.iter().map(|dag| Ok(DagStat { cid: render.cid(&dag.root)?, size: dag.bytes, num_blocks: dag.blocks }));
     Ok(types::DagStats {
         unique_blocks: (!has_more).then_some(unique_blocks),
         total_size,
@@ -200,4 +219,14 @@ fn summary(stats: &DagStats, has_more: bool, render: Render) -> Result<types::Da
         ratio: (!has_more).then_some(ratio),
         dag_stats: dag_stats.collect::<Result<_>>()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_of_progress_are_sent_less_often() {
+        assert_eq!([1, 99, 100, 1_000, 65_536].map(intervals_after), [1, 1, 2, 11, 50]);
+    }
 }

@@ -24,6 +24,9 @@ const ENTRY_BYTES: usize = 768;
 /// Number of times that the texts of an entry are in memory.
 const TEXT_COPIES: usize = 4;
 
+/// Approximate size of an entry in JSON besides its texts, in bytes.
+const LINK_JSON_BYTES: usize = 200;
+
 /// How Go writes a time that is not set.
 const NO_TIME: &str = "0001-01-01T00:00:00Z";
 
@@ -64,7 +67,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
         let lines = stream::iter(first.map(Ok)).chain(lines);
         return Ok(output::objects(lines.boxed(), takes_trailers));
     }
-    let mut objects = Vec::with_capacity(listings.len());
+    let mut listed = Vec::with_capacity(listings.len());
     let (mut links_left, mut text_left) = (MAX_LINKS, MAX_TEXT_BYTES);
     for (path, mut listing) in listings {
         let mut entries = Vec::new();
@@ -84,12 +87,21 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
             memory.grow_to(taken)?;
             entries.push(entry);
         }
+        listed.push((path, entries));
+    }
+    let bytes = (MAX_LINKS - links_left) * LINK_JSON_BYTES + (MAX_TEXT_BYTES - text_left);
+    Ok(output::rendered(bytes, move || output::large_object(sorted(render, listed)?, memory)).await?)
+}
+
+/// Sorts the entries of each path by name.
+fn sorted(render: Render, listed: Vec<(String, Vec<Listed>)>) -> Result<Listings> {
+    let objects = listed.into_iter().map(|(hash, mut entries)| -> Result<Listing> {
         // Shards are ordered by hash. The stable sort keeps the order of entries without names.
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let links = entries.into_iter().map(|entry| link(render, entry)).collect::<Result<_>>()?;
-        objects.push(Listing { hash: path, links });
-    }
-    Ok(output::large_object(Listings { objects }, memory)?)
+        Ok(Listing { hash, links })
+    });
+    Ok(Listings { objects: objects.collect::<Result<_>>()? })
 }
 
 /// Whether blocks of a codec, which are not UnixFS, can be listed by their links.

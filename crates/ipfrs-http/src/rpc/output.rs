@@ -14,6 +14,9 @@ use serde::Serialize;
 use crate::body::{Chunked, Sized, X_STREAM_OUTPUT};
 use crate::error::{RpcError, rpc_failure};
 
+/// Size of a part of a response up to which it is rendered on the runtime worker, in bytes.
+const RENDERED_INLINE_BYTES: usize = 64 * 1024;
+
 pub(super) const X_CHUNKED_OUTPUT: HeaderName = HeaderName::from_static("x-chunked-output");
 const X_CONTENT_LENGTH: HeaderName = HeaderName::from_static("x-content-length");
 const ONE: HeaderValue = HeaderValue::from_static("1");
@@ -31,6 +34,22 @@ pub(super) fn object(value: impl Serialize) -> Response {
         Ok(line) => ([(CONTENT_TYPE, "application/json")], line).into_response(),
         Err(e) => RpcError::from(e).into_response(),
     }
+}
+
+/// Renders a part of a response that has about this many bytes. A large one is rendered on a blocking thread, because
+/// it would take the time of other requests on the runtime worker.
+///
+/// # Errors
+/// Those of `render`.
+pub(super) async fn rendered<T: Send + 'static>(
+    bytes: usize,
+    render: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    if bytes <= RENDERED_INLINE_BYTES {
+        return render();
+    }
+    let rendering = tokio::task::spawn_blocking(render);
+    rendering.await.map_err(|e| Error::internal("rendering a response failed").with_source(e))?
 }
 
 /// Same as [`object`], for a large value. `memory` is that of the value, and then holds the response until it is sent.
@@ -110,4 +129,21 @@ where
         response.headers_mut().insert(X_CONTENT_LENGTH, HeaderValue::from(length));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn large_parts_are_rendered_on_another_thread() {
+        let here = thread::current().id();
+        let thread_for = async |bytes| rendered(bytes, || Ok(thread::current().id())).await.unwrap();
+        assert_eq!(thread_for(RENDERED_INLINE_BYTES).await, here);
+        assert_ne!(thread_for(RENDERED_INLINE_BYTES + 1).await, here);
+        let failed = rendered(usize::MAX, || Err::<(), _>(Error::invalid("no"))).await;
+        assert_eq!(failed.unwrap_err().message(), "no");
+    }
 }

@@ -21,6 +21,19 @@ const RELOADED: [&str; 12] = [
     "websocket.max_connections_per_client",
 ];
 
+/// How a running daemon applies a changed key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AppliedBy {
+    /// A reload.
+    Reload,
+    /// A reload, if the daemon was started with denylists, and otherwise a restart.
+    ReloadOfDenylists,
+    /// A reload, if the daemon was started with TLS, and otherwise a restart.
+    ReloadOfTls,
+    /// A restart.
+    Restart,
+}
+
 /// Keys that a reload applies if the daemon has TLS already.
 const CERTIFICATES: [&str; 3] = ["tls.certificates", "tls.client_ca", "tls.client_scopes"];
 
@@ -28,11 +41,19 @@ const CERTIFICATES: [&str; 3] = ["tls.certificates", "tls.client_ca", "tls.clien
 const DENYLISTS: &str = "gateway.denylists";
 
 impl Config {
-    /// Returns whether a running daemon applies a changed key, such as `log.level`, when it reloads its configuration.
+    /// Returns how a running daemon applies a changed key, such as `log.level`.
     #[must_use]
-    pub fn is_reloaded(key: &str) -> bool {
-        let is_in = |all: &str| key.strip_prefix(all).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        RELOADED.iter().chain(&CERTIFICATES).any(|all| is_in(all))
+    pub fn applied_by(key: &str) -> AppliedBy {
+        let is_in = |all: &&str| key.strip_prefix(*all).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        if is_in(&DENYLISTS) {
+            AppliedBy::ReloadOfDenylists
+        } else if CERTIFICATES.iter().any(is_in) {
+            AppliedBy::ReloadOfTls
+        } else if RELOADED.iter().any(is_in) {
+            AppliedBy::Reload
+        } else {
+            AppliedBy::Restart
+        }
     }
 
     /// Takes over the keys of `next` that a reload applies, and `tls` if the certificates can be reloaded.
@@ -74,10 +95,19 @@ mod tests {
     fn each_reloaded_key_exists_and_is_taken_over() {
         let whole = ["rate_limit"];
         for key in RELOADED.iter().chain(&CERTIFICATES).filter(|key| !whole.contains(key)) {
-            assert!(Config::is_reloaded(key) && Config::description(key).is_some(), "{key}");
+            assert!(Config::applied_by(key) != AppliedBy::Restart && Config::description(key).is_some(), "{key}");
         }
-        assert!(Config::is_reloaded("rate_limit.burst_bytes") && !Config::is_reloaded("rate_limits.x"));
-        assert!(!Config::is_reloaded("server.port") && !Config::is_reloaded("log.format"));
+        for (key, by) in [
+            ("rate_limit.burst_bytes", AppliedBy::Reload),
+            ("rate_limits.x", AppliedBy::Restart),
+            ("server.port", AppliedBy::Restart),
+            ("log.format", AppliedBy::Restart),
+            ("gateway.denylists", AppliedBy::ReloadOfDenylists),
+            ("tls.client_scopes.x", AppliedBy::ReloadOfTls),
+            ("tls.enabled", AppliedBy::Restart),
+        ] {
+            assert_eq!(Config::applied_by(key), by, "{key}");
+        }
         let mut next = Config::default();
         next.auth.max_failures_per_minute += 1;
         next.gateway.denylists = vec!["a.deny".into()];

@@ -47,7 +47,7 @@ impl Limits {
 }
 
 impl Gateway {
-    /// Applies what [`Config::is_reloaded`] names: the level of the log if it differs, denylists, certificates,
+    /// Applies what [`Config::applied_by`] names: the level of the log if it differs, denylists, certificates,
     /// bootstrap peers and limits. Reads the files of denylists, certificates and keys again. Logs in which sections
     /// other keys differ: these need a restart.
     ///

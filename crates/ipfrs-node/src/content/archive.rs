@@ -14,7 +14,7 @@ use ipfrs_stream::tar::{self, TarEntry, TarKind};
 use ipfrs_stream::{BlockStoreSource, DagReader, MEASURED_PARTS, Part, Span};
 use ipfrs_unixfs::{Attributes, DirEntry, Entries, LinkName, Mtime, Node as UnixFsNode, decode_measured};
 
-use super::directory_memory::DirectoryMemory;
+use super::node_memory::NodeMemory;
 use crate::metrics::Active;
 use crate::{Node, Object};
 
@@ -59,7 +59,7 @@ impl Node {
             node: self.clone(),
             path: Vec::new(),
             content: None,
-            open_bytes: DirectoryMemory::new(&self.inner.directories),
+            open_bytes: NodeMemory::new(&self.inner.decoded_nodes),
             symlinks: 0,
             default_mtime,
             has_symlink: false,
@@ -92,7 +92,7 @@ struct Walk {
     path: Vec<Directory>,
     content: Option<Content>,
     /// Memory of the directories of `path`.
-    open_bytes: DirectoryMemory,
+    open_bytes: NodeMemory,
     /// Number of symlinks in the directories of `path`.
     symlinks: usize,
     /// Whether the archive contains a symlink so far.
@@ -211,7 +211,7 @@ impl Walk {
                     false => {
                         let config = &self.node.inner.config.streaming;
                         let reader = DagReader::new(self.store.clone(), &file, Span::whole(size), config);
-                        Pieces::Blocks(Box::new(reader))
+                        Pieces::Blocks(Box::new(reader.with_memory(self.open_bytes.another().counter())))
                     }
                 };
                 self.content = Some(Content { pieces, size });
@@ -260,7 +260,7 @@ impl Walk {
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) over [`MAX_OPEN_BYTES`], and those of
-    /// [`DirectoryMemory::check`].
+    /// [`NodeMemory::check`].
     fn check_open(&self) -> Result<()> {
         if self.open_bytes.own() <= MAX_OPEN_BYTES {
             return self.open_bytes.check();

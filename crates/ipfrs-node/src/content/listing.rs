@@ -108,8 +108,13 @@ impl Node {
         let entries = match &object.kind {
             ObjectKind::Directory(directory) => self.entries(&object.resolved.path, directory),
             ObjectKind::File(file) => {
-                let (file, parts) = (file.node.clone(), 0..file.node.children.len());
-                stream::iter(parts.map(move |part| part_of_file(&file.children[part]))).boxed()
+                let (file, parts) = (file.clone(), 0..file.node.children.len());
+                let part = move |index| {
+                    // The whole content, whose memory counts until the end of the stream.
+                    let file = &file;
+                    file.node.children.get(index).map(part_of_file)
+                };
+                stream::iter(parts.filter_map(part)).boxed()
             }
             ObjectKind::Other => links_of(object.cid, object.block.clone()).boxed(),
             ObjectKind::Symlink(_) => stream::empty().boxed(),
@@ -292,7 +297,7 @@ impl Target {
     }
 }
 
-fn part_of_file(child: &Child) -> Result<DirEntry> {
+fn part_of_file(child: Child) -> Result<DirEntry> {
     Ok(DirEntry { name: LinkName::default(), cid: child.cid, tsize: child.size })
 }
 

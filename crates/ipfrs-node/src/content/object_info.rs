@@ -1,7 +1,7 @@
 //! Information that the root block of a file or directory contains about it.
 
 use ipfrs_core::{Error, Result, codec};
-use ipfrs_unixfs::{Attributes, Node as UnixFsNode, dag_pb, decode};
+use ipfrs_unixfs::{Attributes, dag_pb, decode};
 use tokio::task::spawn_blocking;
 
 use crate::{ListedKind, Node, Object, ObjectKind};
@@ -29,33 +29,25 @@ impl Node {
     pub async fn object_info(&self, object: &Object) -> Result<ObjectInfo> {
         let block = object.block.clone();
         let in_block = block.len() as u64;
-        let file = match &object.kind {
+        let decoded = match &object.kind {
             ObjectKind::Other => return Err(object.not_unixfs("request its block, or use the DAG service").await),
             ObjectKind::File(file) if object.cid.codec() == codec::RAW => {
                 let (kind, attributes) = (ListedKind::File, Attributes::default());
                 return Ok(ObjectInfo { kind, size: file.size(), dag_size: in_block, links: 0, attributes });
             }
-            ObjectKind::File(file) => Some((file.size(), file.node.attributes)),
-            ObjectKind::Directory(_) | ObjectKind::Symlink(_) => None,
+            ObjectKind::File(file) => Some((ListedKind::File, file.size(), file.node.attributes)),
+            ObjectKind::Directory(directory) => Some((ListedKind::Directory, 0, directory.node.attributes())),
+            ObjectKind::Symlink(_) => None,
         };
         let cid = object.cid;
         // The block may have some megabytes with thousands of links, which is too much for a runtime worker.
         let described = spawn_blocking(move || {
-            let (kind, size, attributes) = match file {
-                Some((size, attributes)) => (ListedKind::File, size, attributes),
-                None => {
-                    let node = decode(&cid, &block)?;
-                    let kind = match &node {
-                        UnixFsNode::File(_) => ListedKind::File,
-                        UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_) => ListedKind::Directory,
-                        UnixFsNode::Symlink { .. } => ListedKind::Symlink,
-                    };
-                    (kind, 0, node.attributes())
-                }
+            let (kind, size, attributes) = match decoded {
+                Some(decoded) => decoded,
+                None => (ListedKind::Symlink, 0, decode(&cid, &block)?.attributes()),
             };
-            let links = dag_pb::decode(&block)?.links;
-            let dag_size = links.iter().fold(in_block, |sum, link| sum.saturating_add(link.tsize));
-            Ok(ObjectInfo { kind, size, dag_size, links: links.len(), attributes })
+            let (links, below) = dag_pb::totals(&block)?;
+            Ok(ObjectInfo { kind, size, dag_size: in_block.saturating_add(below), links, attributes })
         });
         described.await.map_err(|e| Error::internal(format!("decoding block {cid} failed")).with_source(e))?
     }

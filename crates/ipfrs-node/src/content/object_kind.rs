@@ -3,14 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ipfrs_core::Result;
 use ipfrs_unixfs::{DirEntry, FileNode, Mtime, Node as UnixFsNode, ShardLink};
 
-use super::directory_memory::{Directories, DirectoryMemory};
+use super::node_memory::NodeMemory;
 use super::path::ContentPath;
 
 /// Approximate memory of the name of an entry in a shard, in bytes.
 const NAME_BYTES: usize = 32;
+
+/// Memory of a node up to which it is not counted, in bytes. Ordinary files have fewer links in one node.
+const UNCOUNTED_BYTES: usize = 64 * 1024;
 
 /// Kinds of [`Object`](super::Object). Cheap to clone.
 #[derive(Debug, Clone)]
@@ -25,24 +27,39 @@ pub enum ObjectKind {
     Other,
 }
 
+impl ObjectKind {
+    /// Returns the memory of the decoded node that counts while requests hold it, in bytes; 0 for a small node.
+    pub(super) fn counted_bytes(&self) -> usize {
+        let bytes = match self {
+            Self::File(file) => file.node.children.memory_bytes(),
+            Self::Directory(directory) => memory_of(&directory.node),
+            Self::Symlink(_) | Self::Other => 0,
+        };
+        if bytes > UNCOUNTED_BYTES { bytes } else { 0 }
+    }
+
+    /// Returns a copy that holds `memory`.
+    pub(super) fn with_memory(&self, memory: Arc<NodeMemory>) -> Self {
+        match self.clone() {
+            Self::File(file) => Self::File(FileContent { _memory: Some(memory), ..file }),
+            Self::Directory(directory) => Self::Directory(Directory { _memory: Some(memory), ..directory }),
+            other => other,
+        }
+    }
+}
+
 /// A UnixFS directory; see [`Node::entries`].
 #[derive(Debug, Clone)]
 pub struct Directory {
     pub(super) node: Arc<UnixFsNode>,
-    /// Counted until the last copy is dropped.
-    _memory: Arc<DirectoryMemory>,
+    /// Counted until the last copy is dropped; `None` for a small directory, and in caches.
+    _memory: Option<Arc<NodeMemory>>,
 }
 
 impl Directory {
-    /// Counts the memory of the directory `node` in `all`.
-    ///
-    /// # Errors
-    /// Those of [`DirectoryMemory::check`].
-    pub(super) fn new(node: UnixFsNode, all: &Arc<Directories>) -> Result<Self> {
-        let mut memory = DirectoryMemory::new(all);
-        memory.replace(0, memory_of(&node));
-        memory.check()?;
-        Ok(Self { node: Arc::new(node), _memory: Arc::new(memory) })
+    /// Creates a directory whose memory is not counted.
+    pub(super) fn new(node: UnixFsNode) -> Self {
+        Self { node: Arc::new(node), _memory: None }
     }
 
     /// Returns the number of entries if the root block contains it. That of a sharded directory does not.
@@ -72,9 +89,16 @@ pub struct FileContent {
     pub(crate) node: Arc<FileNode>,
     /// The path that led to the file, from which missing blocks are retrieved.
     pub(crate) path: Arc<ContentPath>,
+    /// Counted until the last copy is dropped; `None` for few links, and in caches.
+    _memory: Option<Arc<NodeMemory>>,
 }
 
 impl FileContent {
+    /// Creates a file whose memory is not counted.
+    pub(super) fn new(node: FileNode, path: &Arc<ContentPath>) -> Self {
+        Self { node: Arc::new(node), path: Arc::clone(path), _memory: None }
+    }
+
     /// Returns the size of the file in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {

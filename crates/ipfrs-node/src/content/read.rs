@@ -15,6 +15,7 @@ use ipfrs_stream::{BlockStoreSource, DagReader, Part, Span};
 use ipfrs_unixfs::DirEntry;
 
 use super::listing::Listed;
+use super::node_memory::NodeMemory;
 use super::object_kind::{Directory, FileContent, ObjectKind};
 use super::path::ContentPath;
 use crate::Node;
@@ -73,7 +74,10 @@ impl Node {
     pub(crate) fn reader(&self, file: &FileContent, span: Span) -> DagReader {
         let part = if span == Span::whole(file.size()) { Part::Entity } else { Part::Bytes(span) };
         let store = self.part_store(&file.path, part);
-        DagReader::new(store, &file.node, span, &self.inner.config.streaming).with_nodes(self.inner.nodes.clone())
+        let memory = NodeMemory::new(&self.inner.decoded_nodes);
+        DagReader::new(store, &file.node, span, &self.inner.config.streaming)
+            .with_nodes(self.inner.nodes.clone())
+            .with_memory(memory.counter())
     }
 
     /// Wraps a reader so that it updates the streaming metrics.

@@ -8,7 +8,6 @@ use ipfrs_stream::{IndexingSource, Part};
 use ipfrs_unixfs::{BlockSource, Node as UnixFsNode, roots_before};
 use tracing::Instrument;
 
-use super::directory_memory::Directories;
 use super::object::Object;
 use super::object_kind::{Directory, FileContent, ObjectKind};
 use super::path::ContentPath;
@@ -53,8 +52,9 @@ impl Node {
         inline.try_for_each(|cid| self.check_block(cid))?;
         let mut resolved = resolved.inspect_err(|error| self.inner.metrics.refusals.note(error))?;
         let (cid, block) = (resolved.cid, resolved.data.clone());
-        let kind = kind(&path, resolved.node.take(), &self.inner.directories)?;
-        let resolved = Arc::new(ResolvedPath::new(path, resolved, kind.clone(), &*self.inner.served, epoch));
+        let kind = kind(&path, resolved.node.take());
+        let resolved = Arc::new(ResolvedPath::new(path, resolved, kind, &*self.inner.served, epoch));
+        let kind = resolved.counted_kind(&self.inner.decoded_nodes)?;
         Ok(Object { cid, resolved, block, kind })
     }
 
@@ -62,14 +62,16 @@ impl Node {
     /// never served from a cache.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block.
+    /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names the missing block;
+    /// [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) if large nodes take too much memory.
     pub async fn load(&self, resolved: Arc<ResolvedPath>) -> Result<Object> {
         if let [inner @ .., _] = &*resolved.blocks {
             self.note_use(inner);
         }
         let store = self.path_store(&resolved.path, self.expected_part());
         let block = store.require(&resolved.target).await?;
-        Ok(Object { cid: resolved.target, kind: resolved.kind.clone(), resolved, block })
+        let kind = resolved.counted_kind(&self.inner.decoded_nodes)?;
+        Ok(Object { cid: resolved.target, kind, resolved, block })
     }
 
     /// Returns the file that a resolved path leads to, without reading the store. This works only for a file whose
@@ -79,10 +81,11 @@ impl Node {
         match &resolved.kind {
             ObjectKind::File(file) if resolved.remainder.is_empty() && self.is_current(resolved.provenance) => {
                 let is_below = file.node.inline.is_empty() && !file.node.children.is_empty();
-                is_below.then(|| {
-                    self.note_use(&resolved.blocks);
-                    file.clone()
-                })
+                // A refusal becomes the error of `load`.
+                let kind = is_below.then(|| resolved.counted_kind(&self.inner.decoded_nodes)).transpose().ok()?;
+                let Some(ObjectKind::File(file)) = kind else { return None };
+                self.note_use(&resolved.blocks);
+                Some(file)
             }
             _ => None,
         }
@@ -99,13 +102,13 @@ impl Node {
     }
 }
 
-fn kind(path: &Arc<ContentPath>, node: Option<UnixFsNode>, directories: &Arc<Directories>) -> Result<ObjectKind> {
-    Ok(match node {
-        Some(UnixFsNode::File(file)) => ObjectKind::File(FileContent { node: Arc::new(file), path: Arc::clone(path) }),
+fn kind(path: &Arc<ContentPath>, node: Option<UnixFsNode>) -> ObjectKind {
+    match node {
+        Some(UnixFsNode::File(file)) => ObjectKind::File(FileContent::new(file, path)),
         Some(node @ (UnixFsNode::Directory { .. } | UnixFsNode::HamtShard(_))) => {
-            ObjectKind::Directory(Directory::new(node, directories)?)
+            ObjectKind::Directory(Directory::new(node))
         }
         Some(UnixFsNode::Symlink { target, .. }) => ObjectKind::Symlink(target),
         None => ObjectKind::Other,
-    })
+    }
 }

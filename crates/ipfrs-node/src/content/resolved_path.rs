@@ -1,11 +1,13 @@
 //! A resolved content path, which front-ends may cache.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use ipfrs_core::{Cid, cid_text};
+use ipfrs_core::{Cid, Result, cid_text};
 use ipfrs_store::{BlockStore, Footprint, Provenance, StoreEpoch};
 use ipfrs_unixfs::{LinkName, Resolved};
+use parking_lot::Mutex;
 
+use super::node_memory::{DecodedNodes, NodeMemory};
 use super::object_kind::{ObjectKind, memory_of};
 use super::path::ContentPath;
 
@@ -27,6 +29,11 @@ pub struct ResolvedPath {
     pub(super) target: Cid,
     /// Decoded root block. Decoding a root with a thousand links costs more than sending a small range of the file.
     pub(super) kind: ObjectKind,
+    /// [`ObjectKind::counted_bytes`] of `kind`.
+    counted_bytes: usize,
+    /// Memory of `kind` while requests hold it, which they share. A path in a cache does not count, because caches have
+    /// limits of their own.
+    memory: Mutex<Weak<NodeMemory>>,
 }
 
 impl ResolvedPath {
@@ -50,7 +57,29 @@ impl ResolvedPath {
         }
         let blocks: Arc<[Cid]> = resolved.shards.into_iter().chain(resolved.roots).collect();
         let provenance = Provenance::new(store, since, Footprint::of(&*blocks));
-        Self { path, cid, roots, remainder: resolved.remainder, provenance, blocks, target: resolved.cid, kind }
+        let (counted_bytes, memory, target) = (kind.counted_bytes(), Mutex::default(), resolved.cid);
+        let remainder = resolved.remainder;
+        Self { path, cid, roots, remainder, provenance, blocks, target, kind, counted_bytes, memory }
+    }
+
+    /// Returns the decoded root block for a request. If it is large, it counts in `all` while requests hold it.
+    ///
+    /// # Errors
+    /// Those of [`NodeMemory::check`].
+    pub(super) fn counted_kind(&self, all: &Arc<DecodedNodes>) -> Result<ObjectKind> {
+        if self.counted_bytes == 0 {
+            return Ok(self.kind.clone());
+        }
+        let mut shared = self.memory.lock();
+        let memory = match shared.upgrade() {
+            Some(memory) => memory,
+            None => {
+                let memory = NodeMemory::of(self.counted_bytes, all)?;
+                *shared = Arc::downgrade(&memory);
+                memory
+            }
+        };
+        Ok(self.kind.with_memory(memory))
     }
 
     /// Whether the path leads to a file whose bytes are below its root block.
@@ -65,7 +94,7 @@ impl ResolvedPath {
         let names = self.path.segments().iter().map(LinkName::len).chain(self.remainder.iter().map(String::len));
         let names: usize = names.map(|len| len + size_of::<String>()).sum();
         let links = match &self.kind {
-            ObjectKind::File(file) => file.node.children.len() * size_of::<ipfrs_unixfs::Child>(),
+            ObjectKind::File(file) => file.node.children.memory_bytes(),
             ObjectKind::Directory(directory) => memory_of(&directory.node),
             ObjectKind::Symlink(_) | ObjectKind::Other => 0,
         };

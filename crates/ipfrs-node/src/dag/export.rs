@@ -206,15 +206,44 @@ impl DagStats {
         Ok(false)
     }
 
-    /// Returns the counts of each DAG so far.
+    /// Returns the counts so far of each DAG that was begun.
     #[must_use]
-    pub fn dags(&self) -> &[DagSize] {
-        &self.dags
+    pub fn begun(&self) -> &[DagSize] {
+        &self.dags[..self.dags.len().min(self.current + 1)]
     }
 
     /// Returns the number of distinct blocks in all DAGs and their bytes.
     #[must_use]
     pub fn unique(&self) -> (u64, u64) {
         (self.unique_blocks, self.unique_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ipfrs_core::codec;
+    use ipfrs_core::hash::HashFunction;
+    use ipfrs_store::MemoryStore;
+
+    use super::*;
+    use crate::{BlockFormat, PutBlock};
+
+    #[tokio::test]
+    async fn dags_that_were_not_begun_have_no_counts() {
+        let repo = tempfile::tempdir().unwrap();
+        let node = Node::builder(repo.path()).engine(Arc::new(MemoryStore::default())).open().await.unwrap();
+        let format = BlockFormat { version: 1, codec: codec::RAW, hash: HashFunction::Sha2_256, digest_bytes: None };
+        let mut paths = Vec::new();
+        for text in ["a", "bc"] {
+            let put = PutBlock { data: Bytes::from_static(text.as_bytes()), cid: None, format };
+            paths.push(ContentPath::new(node.put_block(put).await.unwrap().0, Vec::new()).unwrap());
+        }
+        let mut stats = node.dag_stats(paths).await.unwrap();
+        assert_eq!(stats.begun().len(), 1);
+        while stats.advance().await.unwrap() {}
+        assert_eq!(stats.begun().iter().map(|dag| dag.bytes).collect::<Vec<_>>(), [1, 2]);
+        assert!(node.dag_stats(Vec::new()).await.unwrap().begun().is_empty());
     }
 }

@@ -112,7 +112,7 @@ pub(super) async fn links_below(
     };
     Ok(match (decoded, span) {
         (Ok(Node::File(file)), Some(span)) => links_within(&file, span),
-        (Ok(Node::File(file)), None) => entity(file.children.iter().map(|child| child.cid).collect()),
+        (Ok(Node::File(file)), None) => entity(file.children.iter_from(0).map(|child| child.cid).collect()),
         (Ok(Node::HamtShard(shard)), _) => entity(shard.slots().iter().filter_map(inner_shard).collect()),
         (Ok(Node::Directory { .. } | Node::Symlink { .. }), _) => none,
         // The walk still yields the block, so its consumer detects what is wrong with it.
@@ -131,8 +131,7 @@ fn inner_shard(slot: &ShardLink) -> Option<Cid> {
 /// Returns the children of a file that have bytes within a span.
 fn links_within(file: &FileNode, span: Span) -> Links {
     let (mut cids, mut cut) = (CidList::default(), None);
-    let first = file.children.partition_point(|child| child.end <= span.start);
-    for child in &file.children[first..] {
+    for child in file.children.iter_from(file.children.first_past(span.start)) {
         // The decoder has checked that the sizes of the file's children add up.
         let offset = child.end - child.size;
         if offset >= span.end() {

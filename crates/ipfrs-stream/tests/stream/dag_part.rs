@@ -57,7 +57,7 @@ fn plain(cid: &Cid, blocks: &[Block], offset: u64, (from, to): (u64, u64), order
     let block = blocks.iter().find(|block| block.cid() == cid).unwrap();
     let Node::File(file) = decode(cid, block.data()).unwrap() else { panic!("all are files") };
     let mut start = offset + file.inline.len() as u64;
-    for child in &file.children {
+    for child in file.children.iter_from(0) {
         if start.max(from) < (start + child.size).min(to) {
             plain(&child.cid, blocks, start, (from, to), order);
         }

@@ -105,7 +105,7 @@ pub(crate) fn read_file(store: &Memory, cid: &Cid) -> Vec<u8> {
         panic!("{cid} is not a file");
     };
     let mut content = inline.to_vec();
-    for child in children {
+    for child in children.iter_from(0) {
         let part = read_file(store, &child.cid);
         assert_eq!(part.len() as u64, child.size);
         content.extend(part);
