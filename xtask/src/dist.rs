@@ -135,8 +135,9 @@ fn materials(package: &Path, host: &str, name: &str, distribution: &Path) -> Res
         fs::copy(&kept, distribution.join(&file)).with_context(|| format!("cannot copy {}", kept.display()))?;
     }
     // The program writes a file beside the manifest of each package of the workspace.
-    let mut directories = vec![workspace()?.join("tests/features")];
-    for parent in [workspace()?, workspace()?.join("crates")] {
+    let root = workspace()?;
+    let mut directories = vec![root.join("tests/features"), root.join("benches/kubo")];
+    for parent in [root.clone(), root.join("crates")] {
         for entry in fs::read_dir(parent)? {
             directories.push(entry?.path());
         }

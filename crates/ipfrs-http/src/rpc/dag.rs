@@ -180,7 +180,7 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandRe
     let mut stats = state.node.dag_stats(paths).await?;
     // The first step runs before the head is sent, so that an early failure sets the status.
     let has_more = stats.advance().await?;
-    let lines = stream::try_unfold(Some((stats, has_more, 0)), move |state| async move {
+    let lines = stream::try_unfold(Some((stats, has_more, 0_usize)), move |state| async move {
         let Some((mut stats, mut has_more, mut intervals)) = state else { return Ok(None) };
         while has_more && (intervals > 0 || !progress) {
             has_more = stats.advance().await?;

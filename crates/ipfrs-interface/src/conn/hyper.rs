@@ -31,7 +31,7 @@ use super::front_end::{FrontEnd, Received};
 use super::http2_frames::Frames;
 use super::http2_idle::OpenStreams;
 use super::http2_stall::{StreamExecutor, Watched};
-use super::one_request::{OneRequest, RequestState};
+use super::one_request::{OneRequest, RequestState, TAKES_TRAILERS};
 use super::refused;
 use super::request_head::Refusal;
 use super::tunnel::Asked;
@@ -107,7 +107,7 @@ impl Protocols {
             // As other servers write them. Programs that look for names in capitals are wrong, but there are many.
             .title_case_headers(true)
             .header_read_timeout(config.header_timeout())
-            .max_buf_size(config.max_header_bytes);
+            .max_buf_size(config.max_header_bytes + TAKES_TRAILERS.len());
         let mut http2 = http2::Builder::new(StreamExecutor { node: node.clone(), longest: config.write_timeout() });
         http2
             .timer(TokioTimer::new())

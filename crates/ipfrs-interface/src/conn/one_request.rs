@@ -14,7 +14,7 @@ use crate::conn::departure::Check;
 use crate::conn::request_head::{BodyLength, Extent};
 
 /// Line that a request lacks; see [`Extent::takes_trailers_at`].
-const TAKES_TRAILERS: &[u8] = b"TE: trailers\r\n";
+pub(super) const TAKES_TRAILERS: &[u8] = b"TE: trailers\r\n";
 
 /// A socket that yields the bytes of one request, and then stays pending.
 #[derive(Debug)]

@@ -179,11 +179,13 @@ pub(crate) fn check(bytes: &[u8], most: usize) -> Result<Option<Extent>, Box<Ref
     }
 }
 
-/// Whether the request is one of Kubo's command line, without `TE`.
+/// Whether the request is one of Kubo's command line, without `TE`, and may have one header more.
 fn reads_trailers_unsaid(request: &httparse::Request<'_, '_>) -> bool {
     let is = |header: &httparse::Header<'_>, name: HeaderName| header.name.eq_ignore_ascii_case(name.as_str());
     let is_kubo = |header| is(header, USER_AGENT) && header.value.starts_with(b"go-ipfs-cmds/");
-    request.headers.iter().any(is_kubo) && !request.headers.iter().any(|header| is(header, TE))
+    request.headers.len() < MAX_HEADERS
+        && request.headers.iter().any(is_kubo)
+        && !request.headers.iter().any(|header| is(header, TE))
 }
 
 /// Returns the size of the request line of a complete head, with what precedes it.
