@@ -90,6 +90,7 @@ fn write_files(site: &Site, server: Server<'_>, rpc: &str, rates: &mut Rates) ->
     let repo = site.scratch("ingest-socket");
     let socket = Server::Ours(&site.ours).create(&repo)?;
     let url = format!("http://{}", socket.address);
+    settle();
     let found = bench(site, &repo, &url, &WRITE_SIZES, &["--stores", "memory", "--rpc", rpc])?;
     let written: Vec<_> = found.into_iter().filter(|measured| measured.store.starts_with("files/write")).collect();
     ensure!(written.len() == WRITE_SIZES.len(), "{} sizes of files/write were measured", written.len());

@@ -63,8 +63,15 @@ pub(crate) fn measure(site: &Site) -> Result<Findings> {
     if large != shared {
         list(site, Server::Ours(&site.ours), large, &mut rows, &mut goals)?;
     }
-    let columns =
-        ["entries", "server", "command", "first byte, ms", "entries/s", "peak memory, MiB", "of it anonymous"];
+    let columns = [
+        "entries",
+        "server",
+        "command",
+        "first byte, ms",
+        "entries/s",
+        "peak memory, MiB",
+        "anonymous afterwards, MiB",
+    ];
     let table = Table::new("Listings of a directory, the first after a start", columns, rows);
     Ok(Findings { tables: vec![table], charts: Vec::new(), goals })
 }

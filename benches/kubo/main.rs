@@ -1,8 +1,8 @@
 //! Comparison with Kubo: `cargo bench --package ipfrs-benches-kubo [-- --write docs/PERFORMANCE.md]`.
 //!
 //! Two programs that are built already run as processes: `ipfrs-cli` (`GATEWAY`) and Kubo (`KUBO`). Requests reach both
-//! over loopback, with the same client. Every part checks its results, and fails if one is wrong. docs/PERFORMANCE.md
-//! explains the figures.
+//! over loopback, with the same client. Every part but `ingest` checks its results, and fails if one is wrong;
+//! `ingest` checks that every burst is acknowledged. docs/PERFORMANCE.md explains the figures.
 mod history;
 mod ingest;
 mod listing;

@@ -63,7 +63,7 @@ pub(crate) fn measure(site: &Site) -> Result<Findings> {
         let is_due = !operation.is_unflushed || unflushed >= MAX_UNFLUSHED;
         if is_due {
             if unflushed > 0 {
-                sides.iter_mut().try_for_each(|side| side.rpc.call("files/flush", None).map(drop)).with_context(at)?;
+                sides.iter_mut().try_for_each(flush).with_context(at)?;
                 unflushed = 0;
             }
             compare_roots(&mut sides).with_context(at)?;
@@ -79,6 +79,10 @@ pub(crate) fn measure(site: &Site) -> Result<Findings> {
             Err(_) => failures += 1,
         }
     }
+    let at = || format!("SEED={seed}, after the last step");
+    sides.iter_mut().try_for_each(flush).with_context(at)?;
+    compare_roots(&mut sides).with_context(at)?;
+    roots += 1;
     let rows = sides.iter().map(|side| {
         let counts = [operations as u64, roots, failures, crossings, seed].map(|count| count.to_string());
         let rate = operations as f64 / side.time.as_secs_f64();
@@ -118,6 +122,14 @@ fn run(side: &mut Side, operation: &Operation) -> Result<Result<(), String>> {
     let outcome = side.rpc.attempt(&operation.command, operation.content.as_deref())?;
     side.time += start.elapsed();
     Ok(outcome.map(drop))
+}
+
+/// Flushes all changes.
+fn flush(side: &mut Side) -> Result<()> {
+    let start = Instant::now();
+    side.rpc.call("files/flush", None)?;
+    side.time += start.elapsed();
+    Ok(())
 }
 
 /// Checks that both trees have the same root.

@@ -13,10 +13,15 @@ const PART: &str = "--ipfrs-benches-kubo-5d01\r\nContent-Disposition: form-data;
                     Content-Type: application/octet-stream\r\n\r\n";
 const END: &str = "\r\n--ipfrs-benches-kubo-5d01--\r\n";
 
-/// A persistent connection, which is replaced when the server closes it.
+/// Idle time after which a connection is replaced. Our daemon closes it after 30 s.
+const MAX_IDLE: Duration = Duration::from_secs(10);
+
+/// A persistent connection, which is replaced when the server closes it or may soon do so.
 pub(crate) struct Rpc {
     address: SocketAddr,
     client: Client,
+    /// Time of the latest request.
+    used: Instant,
 }
 
 /// A response that was read while it arrived.
@@ -30,7 +35,7 @@ pub(crate) struct Streamed {
 
 impl Rpc {
     pub(crate) fn connect(address: SocketAddr) -> Result<Self> {
-        Ok(Self { address, client: Client::connect(address)? })
+        Ok(Self { address, client: Client::connect(address)?, used: Instant::now() })
     }
 
     /// Calls a command, such as `pin/ls?arg=CID`, with a file or without one. Returns the body of the response, or the
@@ -74,9 +79,10 @@ impl Rpc {
     }
 
     fn send(&mut self, command: &str, file: Option<&[u8]>) -> Result<()> {
-        if self.client.is_closing() {
+        if self.client.is_closing() || self.used.elapsed() > MAX_IDLE {
             self.client = Client::connect(self.address)?;
         }
+        self.used = Instant::now();
         let target = format!("/api/v0/{command}");
         match file {
             None => self.client.send(&post(&target, "text/plain", "", 0)),

@@ -19,8 +19,10 @@ use tempfile::TempDir;
 use crate::options::Options;
 use crate::rpc::Rpc;
 
-/// Configuration of our daemon: ports of its own, and no wait for clients that have left.
-const CONFIGURATION: &str = "[server]\nport = 0\nshutdown_grace_seconds = 1\n[grpc]\nport = 0\n";
+/// Configuration of our daemon: ports of its own, and no wait for clients that have left. The listener of `[server]`
+/// has the API too.
+const CONFIGURATION: &str =
+    "[server]\nport = 0\nshutdown_grace_seconds = 1\n[grpc]\nport = 0\n[api]\nenabled = false\n";
 
 /// The programs, and a directory for their repos.
 pub(crate) struct Site {
@@ -67,6 +69,9 @@ struct Started {
 impl Site {
     /// Finds the programs.
     pub(crate) fn prepare(options: Options) -> Result<Self> {
+        let kubo = Kubo::find()?;
+        let is_required = options.arguments.require_peers;
+        ensure!(kubo.is_some() || !is_required, "Kubo is not installed: set KUBO to the program");
         let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let built = || temporary.with_file_name("release").join("ipfrs-cli");
         // Relative to the workspace, like the files of the arguments.
@@ -77,7 +82,7 @@ impl Site {
         })?;
         // Use the disk of the build directory: the system's directory for temporary files may be in memory.
         let directory = TempDir::with_prefix_in("kubo-", temporary)?;
-        Ok(Self { options, ours: Ours { path }, kubo: Kubo::find()?, directory })
+        Ok(Self { options, ours: Ours { path }, kubo, directory })
     }
 
     /// Returns the path of a file or a directory that does not exist yet.

@@ -169,7 +169,7 @@ fn row(site: &Site, attack: &Attack) -> Result<(Vec<String>, Vec<Goal>)> {
     let p99 = |latencies: &Latencies| format!("{:.1}", latencies.quantile(0.99));
     let row = vec![attack.name.to_owned(), outcome, format!("{megabytes:.0}"), p99(&seen.kept), p99(&seen.new)];
     let slowdown = |connection: &str, attacked: &Latencies, alone: &Latencies, times: f64| Goal {
-        what: format!("{}: p99 of the probe on {connection}, in times of that without them", attack.name),
+        what: format!("{}: p99 of the probe on {connection}, divided by that before the attack", attack.name),
         figure: attacked.quantile(0.99) / alone.quantile(0.99),
         bound: Bound::AtMost(times),
     };

@@ -1,9 +1,9 @@
-//! A small load, with changes of all kinds.
+//! A small load, with changes of most kinds.
 
 use super::{Load, Running};
 
 impl Load<'_> {
-    /// Makes changes of all kinds, one after the other.
+    /// Makes changes of most kinds, one after the other.
     pub(crate) async fn run_each(&self, seed: u64) {
         let mut client = Running::new(self, 0, seed, self.channel());
         client.add().await;

@@ -50,7 +50,7 @@ impl Running<'_, '_> {
         } else {
             socket.close(None).await?;
         }
-        // The daemon closes the connection when nobody writes the object any more.
+        // The daemon closes the connection when no client writes the object any more.
         while let Some(Ok(_)) = socket.next().await {}
         Ok(())
     }
