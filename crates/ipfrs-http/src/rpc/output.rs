@@ -20,8 +20,8 @@ use crate::error::{RpcError, rpc_failure};
 /// Size of a part of a response up to which it is rendered or converted on the runtime worker, in bytes.
 pub(super) const RENDERED_INLINE_BYTES: usize = 64 * 1024;
 
-/// One permit for each large part that is being rendered or converted, as many as there are cores. More at the same time
-/// would end no sooner.
+/// One permit for each large part that is being rendered or converted, as many as there are cores. More at the same
+/// time would end no sooner.
 static RENDERING: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(cores())));
 
 pub(super) const X_CHUNKED_OUTPUT: HeaderName = HeaderName::from_static("x-chunked-output");

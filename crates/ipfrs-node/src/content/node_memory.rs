@@ -14,8 +14,8 @@ use crate::retrieval::current_client;
 /// Memory limit for the nodes of all requests, in bytes.
 pub(super) const MAX_BYTES: usize = 512 * 1024 * 1024;
 
-/// Memory that each node or reader may take whatever others use, in bytes. A directory with 1,000 entries needs less, as
-/// does a file with 1,000 links in each node.
+/// Memory that each node or reader may take whatever others use, in bytes. A directory with 1,000 entries needs less,
+/// as does a file with 1,000 links in each node.
 pub(super) const MIN_BYTES: usize = 256 * 1024;
 
 /// Memory of the nodes of all requests, in bytes.
