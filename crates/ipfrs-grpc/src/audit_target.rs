@@ -13,6 +13,7 @@ pub(crate) struct AuditTarget(Arc<Noted>);
 
 #[derive(Debug, Default)]
 struct Noted {
+    /// First path or content ID that the method noted.
     text: OnceLock<String>,
     /// Number of blocks that a batch has stored.
     blocks: AtomicUsize,
@@ -38,7 +39,8 @@ impl AuditTarget {
     }
 }
 
-/// Returns the target of a call, for what is known only later. If the call is not audited, notes have no effect.
+/// Returns the audit target of a call, so that its method can note later what it stores. If the call is not audited,
+/// notes have no effect.
 pub(crate) fn of<T>(request: &Request<T>) -> AuditTarget {
     request.extensions().get::<AuditTarget>().cloned().unwrap_or_default()
 }

@@ -104,9 +104,14 @@ impl StalledResponses {
     fn begin_search(&mut self, now: Instant) -> bool {
         let is_due = self.searched_at.is_none_or(|at| now.duration_since(at) >= SEARCH_EVERY);
         if is_due {
-            *self = Self { searched_at: Some(now), ..Self::default() };
+            self.searched_at = Some(now);
         }
         is_due
+    }
+
+    /// Replaces the result of the last search.
+    fn end_search(&mut self, found: HashMap<Client, Vec<StalledResponse>>) {
+        (self.by_client, self.is_taken_for_all) = (found, false);
     }
 
     /// Takes the `most` longest stalled responses of one client or of all, once per search.
@@ -202,12 +207,15 @@ impl RequestPermits {
     fn reclaim(&self, client: Option<Client>) -> bool {
         let now = Instant::now();
         let is_due = self.0.stalled.lock().begin_search(now);
-        if is_due {
-            let found = self.find_stalled(now);
-            self.0.stalled.lock().by_client = found;
-        }
+        let found = is_due.then(|| self.find_stalled(now));
         let most = self.0.pool.capacity().div_ceil(RECLAIMED_PART);
-        let taken = self.0.stalled.lock().take(client, most);
+        let taken = {
+            let mut stalled = self.0.stalled.lock();
+            if let Some(found) = found {
+                stalled.end_search(found);
+            }
+            stalled.take(client, most)
+        };
         let mut has_freed = false;
         for response in taken.iter().filter_map(|stalled| stalled.response.upgrade()) {
             // The client may have read something since the search.
@@ -441,6 +449,17 @@ mod tests {
         advance(SEARCH_EVERY / 2).await;
         drop(permits.take(client(3)).unwrap());
         assert!(later.look(|()| ()).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn taking_during_a_search_leaves_its_result() {
+        let (mut stalled, now, client) = (StalledResponses::default(), Instant::now(), client(1));
+        assert!(stalled.begin_search(now) && !stalled.begin_search(now));
+        assert!(stalled.take(None, 1).is_empty());
+        let response = Weak::<Cell<()>>::new();
+        stalled.end_search(HashMap::from([(client, vec![StalledResponse { client, since: now, response }])]));
+        assert_eq!(stalled.take(None, 1).len(), 1);
+        assert!(stalled.take(None, 1).is_empty(), "once per search");
     }
 
     #[tokio::test(start_paused = true)]

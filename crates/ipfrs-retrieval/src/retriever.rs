@@ -13,7 +13,7 @@ use ipfrs_store::BlockStore;
 use ipfrs_unixfs::BlockSink;
 use parking_lot::Mutex;
 use prometheus::Registry;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use crate::attempt::Attempt;
@@ -131,22 +131,43 @@ impl Retriever {
         session.attempts_since(since)
     }
 
+    /// Whether routers are configured.
+    #[must_use]
+    pub fn has_routers(&self) -> bool {
+        !self.shared.routers.all().is_empty()
+    }
+
     /// Returns the providers of `cid` that routers name: at most `most` peer IDs, each once, with their addresses.
-    /// Routers that fail are left out. `client` is the one that waits.
-    pub async fn providers(&self, cid: &Cid, most: usize, client: Option<IpAddr>) -> Vec<(String, Vec<String>)> {
+    /// `to_id` normalizes an ID, or rejects it. Waits for no router once `most` are found. Routers that fail are left
+    /// out. `client` is the one that waits.
+    pub async fn providers(
+        &self,
+        cid: &Cid,
+        most: usize,
+        client: Option<IpAddr>,
+        to_id: impl Fn(&str) -> Option<String> + Send + Sync,
+    ) -> Vec<(String, Vec<String>)> {
         let found = Mutex::new(Vec::<(String, Vec<String>)>::new());
+        let are_enough = Notify::new();
         let add = |provider: Provider| {
-            let Some(peer) = provider.peer else { return false };
+            let Some((id, addresses)) = provider.peer else { return false };
+            let Some(id) = to_id(&id) else { return false };
             let mut found = found.lock();
-            if found.len() < most && !found.iter().any(|(id, _)| *id == peer.0) {
-                found.push(peer);
+            if found.len() < most && !found.iter().any(|(known, _)| *known == id) {
+                found.push((id, addresses));
+            }
+            if found.len() >= most {
+                are_enough.notify_one();
             }
             true
         };
         let lookup = async |router: &Router| {
             let _named_none_or_failed = self.shared.routers.providers(router, cid, client, &add).await;
         };
-        join_all(self.shared.routers.all().iter().map(lookup)).await;
+        tokio::select! {
+            _ = join_all(self.shared.routers.all().iter().map(lookup)) => {}
+            () = are_enough.notified() => {}
+        }
         found.into_inner()
     }
 
@@ -213,6 +234,9 @@ mod tests {
     use ipfrs_core::{Block, codec};
     use ipfrs_store::{MemoryStore, PutMode};
     use ipfrs_stream::{Part, StoreSink};
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
     use tokio::time::{advance, sleep};
 
     use super::*;
@@ -230,9 +254,12 @@ mod tests {
         store: Arc<dyn BlockStore>,
         sink: Arc<dyn BlockSink>,
     ) -> Retriever {
-        let config = RetrievalConfig { gateways, timeout_seconds, ..RetrievalConfig::default() };
+        configured(&RetrievalConfig { gateways, timeout_seconds, ..RetrievalConfig::default() }, store, sink)
+    }
+
+    fn configured(config: &RetrievalConfig, store: Arc<dyn BlockStore>, sink: Arc<dyn BlockSink>) -> Retriever {
         let (admits, on_end): (Admits, OnEnd) = (Arc::new(|_| true), Arc::new(|_| {}));
-        Retriever::new(&config, store, sink, admits, "test".to_owned(), None, on_end, &Registry::new()).unwrap()
+        Retriever::new(config, store, sink, admits, "test".to_owned(), None, on_end, &Registry::new()).unwrap()
     }
 
     fn block() -> Block {
@@ -262,6 +289,34 @@ mod tests {
         let store: Arc<dyn BlockStore> = Arc::new(MemoryStore::default());
         let sink = Arc::new(Limited { sink: StoreSink(Arc::clone(&store)), is_full: AtomicBool::new(true) });
         (retriever_with(Vec::new(), 8, store, sink.clone()), sink)
+    }
+
+    #[tokio::test]
+    async fn providers_wait_for_no_router_once_enough_are_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(async move {
+            let record = |id| json!({ "Schema": "peer", "ID": id, "Addrs": [] });
+            let body = json!({ "Providers": ["rejected", "a", "a", "b"].map(record) }).to_string();
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(connection.read_u8().await.unwrap());
+            }
+            let head = format!("content-type: application/json\r\ncontent-length: {}", body.len());
+            connection.write_all(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+        });
+        let store: Arc<dyn BlockStore> = Arc::new(MemoryStore::default());
+        let routers = vec!["http://127.0.0.1:1".to_owned(), url];
+        let config = RetrievalConfig { routers, ..RetrievalConfig::default() };
+        let retriever = configured(&config, Arc::clone(&store), Arc::new(StoreSink(store)));
+        // The first router gets no request, because its permits are held.
+        let first = &retriever.shared.routers.all()[0];
+        let _held: Vec<_> = std::iter::from_fn(|| first.lookups.take(None).now_or_never()).collect();
+        let to_id = |id: &str| (id != "rejected").then(|| id.to_uppercase());
+        let found = retriever.providers(block().cid(), 2, None, to_id).await;
+        assert_eq!(found, [("A".to_owned(), Vec::new()), ("B".to_owned(), Vec::new())]);
+        server.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -41,7 +41,7 @@ pub(crate) struct Routers {
 pub(crate) struct Router {
     pub(crate) url: Url,
     /// Permits for lookups. Each router has its own, so that one that does not respond delays no lookup at others.
-    lookups: Turns<Option<IpAddr>>,
+    pub(crate) lookups: Turns<Option<IpAddr>>,
 }
 
 /// A provider that a router named.

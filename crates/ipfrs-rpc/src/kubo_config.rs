@@ -85,6 +85,10 @@ fn fixed() -> [(&'static str, Value); 15] {
 /// Maximum number of names in a key. Kubo's keys have at most six.
 const MAX_NAMES: usize = 16;
 
+/// Sections of Kubo's configuration without any setting of this daemon.
+const OTHER_SECTIONS: &[&str] =
+    &["Bitswap", "HTTPRetrieval", "Migration", "Mounts", "Pinning", "Plugins", "Provider", "Reprovider", "Version"];
+
 /// Path of a setting of this daemon: its section, its key, and names within tables.
 pub type Key = Vec<String>;
 
@@ -232,6 +236,12 @@ fn leave_others<'a>(path: &mut Vec<&'a str>, value: &'a Value, translation: &mut
 pub fn is_known(key: &str) -> bool {
     let is_part = |known: &str| known.split('.').zip(key.split('.')).all(|(a, b)| a == b);
     SETTINGS.iter().any(|setting| is_part(setting.kubo)) || fixed().iter().any(|(known, _)| is_part(known))
+}
+
+/// Whether Kubo's configuration has a section of this name, none of whose settings corresponds to one of this daemon.
+#[must_use]
+pub fn has_section(name: &str) -> bool {
+    OTHER_SECTIONS.contains(&name)
 }
 
 /// Sets a value of Kubo's configuration, whose names are separated by points.

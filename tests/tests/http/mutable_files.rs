@@ -199,6 +199,11 @@ async fn invalid_commands_fail_with_the_texts_of_kubo_and_change_nothing() {
         assert_eq!(lines[4..], *std::slice::from_ref(&failed), "without trailers, too");
         assert_eq!(answer.trailer("x-stream-error"), trailer);
     }
+    for encoding in ["text", "xml"] {
+        let request = format!("POST /api/v0/files/rm?arg=/none&encoding={encoding} HTTP/1.1\r\nContent-Length: 0");
+        let answer = exchange(&gateway, request).await;
+        assert_eq!((answer.status, answer.is_complete), (200, false), "{encoding} has no line for the failure");
+    }
     assert_eq!(cid(&gateway, "/").await, before);
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use ipfrs_core::codec;
+use ipfrs_node::MemoryStore;
 use reqwest::{Body, Method};
 use serde_json::json;
 use tokio::time::timeout;
@@ -178,4 +179,22 @@ async fn unread_commands_hold_the_memory_for_their_paths_and_entries() {
         drop(wire);
         timeout(WATCHDOG, gateway.until_metric(MEMORY, |bytes| bytes == 0)).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_cat_holds_the_memory_for_blocks_outside_packs() {
+    const LEAF_BYTES: usize = 1 << 20;
+    let gateway = TestGateway::start_over(MemoryStore::default(), |_| {}).await;
+    let mut dag = Dag::default();
+    let leaf = dag.put(codec::RAW, vec![7; LEAF_BYTES]);
+    dag.import(&gateway).await;
+    // More than the buffers of both sockets.
+    let paths = vec![format!("arg={leaf}"); 32];
+    let mut wire = Wire::connect_with_small_window(&gateway).await;
+    let query = paths.join("&");
+    wire.send(format!("POST /api/v0/cat?{query} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).await;
+    wire.take(1_000).await;
+    assert!(gateway.metric(MEMORY).await >= (paths.len() * LEAF_BYTES) as u64);
+    drop(wire);
+    timeout(WATCHDOG, gateway.until_metric(MEMORY, |bytes| bytes == 0)).await.unwrap();
 }

@@ -66,6 +66,10 @@ async fn configuration_is_read_by_the_names_of_kubo() {
             "failed to set config value: with this change: import.cid_version = \"1\": invalid type: string \"1\", \
              expected an integer of 0 or more (maybe use --json?)",
         ),
+        (
+            "arg=Reprovider.Strategy&arg=all",
+            "failed to set config value: Reprovider.Strategy: no setting of config.toml",
+        ),
         ("arg=Nope.Deep&arg=", "failed to set config value: Nope not found: no setting of config.toml"),
         ("arg=Import..X&arg=1", "failed to set config value: the key has empty names, or more than 16"),
         (

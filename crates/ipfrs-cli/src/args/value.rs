@@ -122,8 +122,8 @@ pub(super) fn rate(text: &str) -> Result<f64> {
 
 /// Checks a content path below `/ipfs`.
 pub(super) fn ipfs_path(text: &str) -> Result<String> {
-    let path = uri_as_path(text.as_bytes());
-    if path.starts_with(b"/ipns/") || text.contains("://") && !path.starts_with(b"/ipfs/") {
+    let is_url = text.starts_with("http://") || text.starts_with("https://");
+    if uri_as_path(text.as_bytes()).starts_with(b"/ipns/") || is_url {
         bail!("expected a content ID or a path below one: pass paths such as /ipns/NAME with --path");
     }
     Ok(text.to_owned())

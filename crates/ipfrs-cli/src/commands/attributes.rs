@@ -44,7 +44,7 @@ impl Attributes {
     /// Returns those of the content at a path. Content that is not UnixFS has none.
     pub(super) async fn at(api: &Api, path: &OsStr) -> Result<Self> {
         let path = uri_as_path(path.as_bytes());
-        let below = ["/ipfs/", "ipfs/"].iter().find_map(|root| path.strip_prefix(root.as_bytes()));
+        let below = ["/ipfs/", "/ipld/", "ipfs/"].iter().find_map(|root| path.strip_prefix(root.as_bytes()));
         let rooted = [b"/ipfs/", below.unwrap_or(&path)].concat();
         let response = match api.call(Request::query("files/stat").with_arg(OsStr::from_bytes(&rooted))).await {
             Err(e) if is_not_unixfs(&e) => return Ok(Self::default()),

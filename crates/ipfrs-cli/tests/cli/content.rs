@@ -93,8 +93,8 @@ fn uris_name_the_content_of_their_paths() {
     let place = Place::new();
     place.write("tree/hello", b"hello\n");
     let root = place.ok(&["add", "-rQ", "tree"]);
-    for (number, uri) in [format!("ipfs://{root}"), format!("ipfs:{root}"), format!("IPFS:/{root}")].iter().enumerate()
-    {
+    let uris = ["ipfs://", "ipfs:", "IPFS:/", "ipld:"].map(|start| format!("{start}{root}"));
+    for (number, uri) in uris.iter().enumerate() {
         assert_eq!(place.ok(&["cat", &format!("{uri}/hello")]), "hello");
         let target = format!("saved-{number}");
         assert_eq!(place.ok(&["get", uri, "-o", &target]), format!("saved {target}"));

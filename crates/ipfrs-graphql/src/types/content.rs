@@ -44,8 +44,7 @@ pub(crate) async fn object_at(context: &Context<'_>, path: &str) -> FieldResult<
     let (node, request) = (node(context)?, request(context)?);
     let path = content_path(node, path).await.map_err(failed)?;
     let object = node.resolve(path).await.and_then(Object::whole).map_err(failed)?;
-    let bytes = usize::try_from(object.resolved.memory_bytes()).unwrap_or(usize::MAX);
-    let memory = request.budget.hold(bytes).map_err(failed)?;
+    let memory = request.budget.hold(node.object_bytes(&object)).map_err(failed)?;
     Ok((object, memory))
 }
 

@@ -36,6 +36,8 @@ pub(super) struct Args {
     pub(super) render: Render,
     /// Whether the client accepts trailers.
     pub(super) takes_trailers: bool,
+    /// Whether lines of JSON are converted to another encoding, which leaves out the error at their end.
+    pub(super) is_converted: bool,
     /// Whether missing content may be retrieved, if the request says so (`offline`).
     online: Option<bool>,
     /// Whether `local` is set.
@@ -76,8 +78,8 @@ impl Args {
         if let Some(deadline) = request.extensions().get::<RequestDeadline>().filter(|_| command.is_maintenance) {
             deadline.lift();
         }
-        let found = in_address(request.uri().path(), request.uri().query().unwrap_or_default(), command);
-        let InAddress { mut arguments, mut paths, options } = found;
+        let found = uri_arguments(request.uri().path(), request.uri().query().unwrap_or_default(), command);
+        let UriArguments { mut arguments, mut paths, options } = found;
         let is_multipart = multipart::boundary(request.headers())?.is_some();
         if let Some(file) = command.file().filter(|_| !is_multipart && !has_body(&request)) {
             return Err(RpcError::Request(format!("file argument '{}' is required", file.name)));
@@ -100,7 +102,17 @@ impl Args {
         let options = parsed;
         let (online, local) = (options.global("offline").map(|offline| !offline), options.global("local"));
         let local = local.unwrap_or(false);
-        let args = Self { arguments, paths, options, render, takes_trailers, online, local, _memory: memory };
+        let args = Self {
+            arguments,
+            paths,
+            options,
+            render,
+            takes_trailers,
+            is_converted: false,
+            online,
+            local,
+            _memory: memory,
+        };
         request.extensions_mut().insert(args);
         Ok((request, running))
     }
@@ -253,9 +265,9 @@ impl Args {
     }
 }
 
-/// Arguments and options in the address of a request.
+/// Arguments and options in the URI of a request.
 #[derive(Debug, Default)]
-pub(super) struct InAddress {
+pub(super) struct UriArguments {
     pub(super) arguments: Vec<String>,
     /// The same arguments as bytes.
     pub(super) paths: Vec<LinkName>,
@@ -264,8 +276,8 @@ pub(super) struct InAddress {
 }
 
 /// Returns the arguments and options in the path and the query of a request.
-pub(super) fn in_address(path: &str, query: &str, command: &Command) -> InAddress {
-    let mut found = InAddress::default();
+pub(super) fn uri_arguments(path: &str, query: &str, command: &Command) -> UriArguments {
+    let mut found = UriArguments::default();
     if let Some(escaped) = argument_in_path(path, command.path) {
         let argument: LinkName = percent_decode_str(escaped).collect::<Vec<_>>().into();
         found.arguments.push(argument.to_string_lossy().into_owned());

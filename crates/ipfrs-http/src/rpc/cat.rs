@@ -33,7 +33,7 @@ pub(super) async fn cat(State(state): State<AppState>, args: Args) -> CommandRes
             break;
         }
         let object = state.node.resolve(content_path(&state.node, path).await?).await?.whole()?;
-        taken += object.resolved.memory_bytes() as usize;
+        taken += state.node.object_bytes(&object);
         memory.grow_to(taken)?;
         let file = match &object.kind {
             ObjectKind::File(file) => file.clone(),

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::response::IntoResponse;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::ImportConfig;
-use ipfrs_rpc::kubo_config::{changes, is_known, put_key, show as in_kubos_terms, size_text};
+use ipfrs_rpc::kubo_config::{changes, has_section, is_known, put_key, show as in_kubos_terms, size_text};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -59,7 +59,7 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
     put_key(&mut after, &key, value.clone()).map_err(|why| rpc_not_set(&Error::invalid(why)))?;
     if !is_known(&key) {
         let section = key.split('.').next().unwrap_or_default();
-        if before.get(section).is_none() {
+        if before.get(section).is_none() && !has_section(section) {
             return Err(rpc_not_set(&Error::invalid(format!("{section} not found: {NO_SETTING}"))).into());
         }
         return Err(without_equivalent(&[key]).into());

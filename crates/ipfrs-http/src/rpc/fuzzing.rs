@@ -14,7 +14,7 @@ use prometheus::Registry;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-use super::args::in_address;
+use super::args::uri_arguments;
 use super::multipart::{PartKind, Parts, boundary};
 use super::options::Options;
 use super::paths::{checked_path, cleaned};
@@ -25,7 +25,7 @@ pub(crate) fn arguments(command: u8, path: &str, query: &str) {
     let all: Vec<_> = commands::all().collect();
     let command = all[usize::from(command) % all.len()];
     let path = format!("/{}/{path}", command.path);
-    let found = in_address(&path, query, command);
+    let found = uri_arguments(&path, query, command);
     assert_eq!(found.arguments.len(), found.paths.len());
     for (argument, path) in found.arguments.iter().zip(&found.paths) {
         assert_eq!(&*path.to_string_lossy(), argument);

@@ -40,7 +40,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
     let (mut memory, mut taken) = (state.memory.reservation(), 0);
     for path in paths {
         let object = state.node.resolve(content_path(&state.node, path).await?).await?.whole()?;
-        taken += object.resolved.memory_bytes() as usize;
+        taken += state.node.object_bytes(&object);
         memory.grow_to(taken)?;
         if matches!(object.kind, ObjectKind::Other) && !has_known_links(object.cid.codec()) {
             return Err(object.not_unixfs("use dag/get to see its links").await.into());
@@ -90,11 +90,11 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
         listed.push((path, entries));
     }
     let bytes = (MAX_LINKS - links_left) * LINK_JSON_BYTES + (MAX_TEXT_BYTES - text_left);
-    Ok(output::rendered(bytes, move || output::large_object(sorted(render, listed)?, memory)).await?)
+    Ok(output::rendered(bytes, move || output::large_object(listings_of(render, listed)?, memory)).await?)
 }
 
-/// Sorts the entries of each path by name.
-fn sorted(render: Render, listed: Vec<(String, Vec<Listed>)>) -> Result<Listings> {
+/// Returns the listings of all paths, each sorted by name.
+fn listings_of(render: Render, listed: Vec<(String, Vec<Listed>)>) -> Result<Listings> {
     let objects = listed.into_iter().map(|(hash, mut entries)| -> Result<Listing> {
         // Shards are ordered by hash. The stable sort keeps the order of entries without names.
         entries.sort_by(|a, b| a.name.cmp(&b.name));

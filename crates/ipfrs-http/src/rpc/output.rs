@@ -1,21 +1,28 @@
 //! Response formats: one JSON object, a stream of objects, or a stream of bytes.
 
+use std::sync::{Arc, LazyLock};
+
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream;
 use futures::{Stream, StreamExt};
 use http::header::{CONTENT_TYPE, TRAILER};
 use http::{HeaderName, HeaderValue};
-use ipfrs_core::{Base, Error, Result};
+use ipfrs_core::{Base, Error, Result, cores};
 use ipfrs_middleware::RequestMemory;
 use ipfrs_node::LinkName;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
 use crate::body::{Chunked, Sized, X_STREAM_OUTPUT};
 use crate::error::{RpcError, rpc_failure};
 
-/// Size of a part of a response up to which it is rendered on the runtime worker, in bytes.
-const RENDERED_INLINE_BYTES: usize = 64 * 1024;
+/// Size of a part of a response up to which it is rendered or converted on the runtime worker, in bytes.
+pub(super) const RENDERED_INLINE_BYTES: usize = 64 * 1024;
+
+/// One permit for each large part that is being rendered or converted, as many as there are cores. More at the same
+/// time would end no sooner.
+static RENDERING: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(cores())));
 
 pub(super) const X_CHUNKED_OUTPUT: HeaderName = HeaderName::from_static("x-chunked-output");
 const X_CONTENT_LENGTH: HeaderName = HeaderName::from_static("x-content-length");
@@ -48,8 +55,22 @@ pub(super) async fn rendered<T: Send + 'static>(
     if bytes <= RENDERED_INLINE_BYTES {
         return render();
     }
-    let rendering = tokio::task::spawn_blocking(render);
-    rendering.await.map_err(|e| Error::internal("rendering a response failed").with_source(e))?
+    on_blocking_thread(render).await?
+}
+
+/// Runs `work`, which renders or converts a large part of a response, on a blocking thread. Waits until fewer threads
+/// than the machine has cores do such work.
+///
+/// # Errors
+/// If `work` panics.
+pub(super) async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let failed = || Error::internal("rendering a response failed");
+    let permit = Arc::clone(&RENDERING).acquire_owned().await.map_err(|e| failed().with_source(e))?;
+    let working = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work()
+    });
+    working.await.map_err(|e| failed().with_source(e))
 }
 
 /// Same as [`object`], for a large value. `memory` is that of the value, and then holds the response until it is sent.
@@ -133,7 +154,10 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
+
+    use futures::poll;
 
     use super::*;
 
@@ -145,5 +169,27 @@ mod tests {
         assert_ne!(thread_for(RENDERED_INLINE_BYTES + 1).await, here);
         let failed = rendered(usize::MAX, || Err::<(), _>(Error::invalid("no"))).await;
         assert_eq!(failed.unwrap_err().message(), "no");
+    }
+
+    #[test]
+    fn large_part_waits_until_fewer_are_rendered() {
+        // One thread, so that its work runs in order.
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let others = RENDERING.acquire_many(u32::try_from(cores()).unwrap()).await.unwrap();
+            let has_run = Arc::new(AtomicBool::new(false));
+            let work = Arc::clone(&has_run);
+            let mut large = Box::pin(rendered(RENDERED_INLINE_BYTES + 1, move || {
+                work.store(true, Ordering::Relaxed);
+                Ok(())
+            }));
+            assert!(poll!(&mut large).is_pending());
+            tokio::task::spawn_blocking(|| ()).await.unwrap();
+            assert!(!has_run.load(Ordering::Relaxed));
+            rendered(1, || Ok(())).await.unwrap();
+            drop(others);
+            large.await.unwrap();
+            assert!(has_run.load(Ordering::Relaxed));
+        });
     }
 }

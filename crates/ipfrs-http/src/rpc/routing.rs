@@ -69,7 +69,9 @@ pub(super) async fn find_peer(State(state): State<AppState>, args: Args) -> Comm
 /// `routing/findprovs?arg=cid[&num-providers=][&verbose=]`: returns this node if it has the block, and the providers
 /// that routers name.
 pub(super) async fn find_providers(State(state): State<AppState>, args: Args) -> CommandResult {
-    needs_peers(&state)?;
+    if !state.node.has_routers() {
+        needs_peers(&state)?;
+    }
     // As in Kubo, before the content ID.
     let most = args.number::<i64>("num-providers")?.unwrap_or(DEFAULT_PROVIDERS);
     if most < 1 {
@@ -80,15 +82,14 @@ pub(super) async fn find_providers(State(state): State<AppState>, args: Args) ->
     let has_block = state.node.batch_has(&[cid]).await?.iter().any(Option::is_some);
     let own_id = state.node.identity().peer_id();
     let own = || PeerAddresses { id: own_id.clone(), addrs: state.node.announced_addresses() };
-    let mut providers: Vec<_> = has_block.then(own).into_iter().collect();
-    if providers.len() < most {
+    let provides = has_block && state.node.exchanges_blocks();
+    let mut providers: Vec<_> = provides.then(own).into_iter().collect();
+    let left = most - providers.len();
+    if left > 0 {
         // Routers may send anything, and clients expect peer IDs.
-        let others = state.node.find_providers(&cid, most).await.into_iter().filter_map(|(id, addrs)| {
-            let id = Name::parse(&id).ok()?.peer_id();
-            (id != own_id).then_some(PeerAddresses { id, addrs })
-        });
-        providers.extend(others);
-        providers.truncate(most);
+        let to_id = |id: &str| Name::parse(id).ok().map(|name| name.peer_id()).filter(|id| *id != own_id);
+        let others = state.node.find_providers(&cid, left, to_id).await;
+        providers.extend(others.into_iter().map(|(id, addrs)| PeerAddresses { id, addrs }));
     }
     let event = |provider| RoutingEvent {
         extra: String::new(),

@@ -16,7 +16,8 @@ const MORE_FILES: u64 = 32;
 const MIN_CONNECTIONS: u64 = 8;
 /// Maximum number of connections that only the API listener may use.
 const API_CONNECTIONS: usize = 16;
-/// Number of connections that a client may have while any permit is free.
+/// Number of connections that a client may have in any case. While no permit is free, only clients with fewer wait for
+/// one.
 const CLIENT_MINIMUM: usize = 16;
 
 /// Returns the number of connections that a process may have which can open `limit` files. An eighth of them is for

@@ -14,8 +14,8 @@ use crate::retrieval::current_client;
 /// Memory limit for the nodes of all requests, in bytes.
 pub(super) const MAX_BYTES: usize = 512 * 1024 * 1024;
 
-/// Memory that a request gets whatever others use, in bytes. A directory with 1,000 entries needs less, as
-/// does a file with 1,000 links in each node.
+/// Memory that each node or reader may take whatever others use, in bytes. A directory with 1,000 entries needs less,
+/// as does a file with 1,000 links in each node.
 pub(super) const MIN_BYTES: usize = 256 * 1024;
 
 /// Memory of the nodes of all requests, in bytes.
@@ -95,7 +95,7 @@ impl NodeMemory {
     /// Checks the memory of all requests, of which a client may use as much as is free.
     ///
     /// # Errors
-    /// [`ErrorKind::RateLimited`] over the share of the client, if this request needs more than [`MIN_BYTES`].
+    /// [`ErrorKind::RateLimited`] over the share of the client, if this part is more than [`MIN_BYTES`].
     pub(super) fn check(&self) -> Result<()> {
         let free = MAX_BYTES.checked_sub(self.all.all.load(Ordering::Relaxed));
         if self.own <= MIN_BYTES || free.is_some_and(|free| self.all.of_client(self.client) <= free.max(MIN_BYTES)) {

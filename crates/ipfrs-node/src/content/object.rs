@@ -8,6 +8,7 @@ use ipfrs_unixfs::decode_async;
 
 use super::object_kind::ObjectKind;
 use super::resolved_path::ResolvedPath;
+use crate::Node;
 
 /// Target of a content path.
 #[derive(Debug, Clone)]
@@ -47,5 +48,18 @@ impl Object {
             Err(reason) => (reason.kind(), reason.to_string()),
         };
         Error::new(kind, format!("{}: {reason}; {remedy}", self.resolved.path))
+    }
+}
+
+impl Node {
+    /// Returns the approximate memory that an object holds, in bytes: its path, what was decoded of its block, and the
+    /// block itself unless it is a view of a mapped file.
+    #[must_use]
+    pub fn object_bytes(&self, object: &Object) -> usize {
+        let mappings = self.inner.mappings.as_ref();
+        let is_mapped = mappings.is_some_and(|mappings| mappings.locate(&object.block).is_some());
+        let block = if is_mapped { 0 } else { object.block.len() };
+        let resolved = usize::try_from(object.resolved.memory_bytes()).unwrap_or(usize::MAX);
+        resolved.saturating_add(block)
     }
 }

@@ -18,7 +18,7 @@ const FRAME_BYTES: usize = 10;
 /// Largest length of a record, in bytes.
 pub(super) const MAX_RECORD_BYTES: usize = FRAME_BYTES + u8::MAX as usize;
 
-/// Place of a record in the log.
+/// Position of a record in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Position {
     pub(super) segment: u32,

@@ -26,8 +26,8 @@ use crate::off_workers;
 const JOURNAL_BYTES: usize = 1024 * 1024;
 /// Length of the head of a record, in bytes.
 const HEAD_BYTES: usize = 16;
-/// Maximum number of bytes of a record without its head. A reader looks for records everywhere, so that long ones would
-/// make it slow.
+/// Maximum number of bytes of a record without its head. After the last record, a reader tries each offset, and computes
+/// a checksum of up to this length there.
 pub(super) const MAX_RECORD_BYTES: usize = 64 * 1024;
 
 /// A journal that is being written.
@@ -154,8 +154,8 @@ fn has_later_record(content: &[u8], position: usize, end: u64, size: u64) -> boo
     })
 }
 
-/// Returns the record at a position, with the offset of its bytes in the object, if its checksum is right. No object
-/// is so large that the offset of their end is no number.
+/// Returns the record at a position, with the offset of its bytes in the object, if its checksum is right. A record
+/// whose end exceeds `u64::MAX` is damage.
 fn record(content: &[u8], position: usize) -> Option<(u64, &[u8])> {
     let (head, after) = content.get(position..)?.split_first_chunk::<HEAD_BYTES>()?;
     let offset = offset_in(head);

@@ -257,7 +257,7 @@ fn parse_slot(slot: usize, bytes: &[u8]) -> Option<SavedRoot> {
     let mut cids = cids.split(' ').map(|cid| parse_cid(cid).ok());
     let root = cids.next()??;
     let storing = cids.collect::<Option<_>>()?;
-    // Another write gets the next number.
+    // The next write increments the number, which must not overflow.
     let sequence = u64::from_str(sequence).ok().filter(|sequence| *sequence < u64::MAX)?;
     let slot = Some(slot);
     Some(SavedRoot { slot, sequence, root, storing, is_alone: false, is_confirmed: false })

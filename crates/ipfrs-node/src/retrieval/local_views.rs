@@ -15,9 +15,20 @@ impl Node {
         false
     }
 
+    /// Whether there are routers, which name providers.
+    #[must_use]
+    pub fn has_routers(&self) -> bool {
+        false
+    }
+
     /// Returns no providers: there are no routers.
     #[expect(clippy::unused_async, reason = "the other implementation waits")]
-    pub async fn find_providers(&self, _cid: &Cid, _most: usize) -> Vec<(String, Vec<String>)> {
+    pub async fn find_providers(
+        &self,
+        _cid: &Cid,
+        _most: usize,
+        _to_id: impl Fn(&str) -> Option<String> + Send + Sync,
+    ) -> Vec<(String, Vec<String>)> {
         Vec::new()
     }
 

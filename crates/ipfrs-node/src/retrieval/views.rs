@@ -36,11 +36,23 @@ impl Node {
         self.inner.retriever.is_some()
     }
 
-    /// Returns providers of a block that routers name: at most `most` peer IDs with their addresses. There are none if
-    /// the current request may not retrieve anything.
-    pub async fn find_providers(&self, cid: &Cid, most: usize) -> Vec<(String, Vec<String>)> {
+    /// Whether there are routers, which name providers.
+    #[must_use]
+    pub fn has_routers(&self) -> bool {
+        self.inner.retriever.as_ref().is_some_and(Retriever::has_routers)
+    }
+
+    /// Returns providers of a block that routers name: at most `most` peer IDs, each once, with their addresses.
+    /// `to_id` normalizes an ID, or rejects it. There are no providers if the current request may not retrieve
+    /// anything.
+    pub async fn find_providers(
+        &self,
+        cid: &Cid,
+        most: usize,
+        to_id: impl Fn(&str) -> Option<String> + Send + Sync,
+    ) -> Vec<(String, Vec<String>)> {
         match self.allowed_retriever() {
-            Some((retriever, _)) => retriever.providers(cid, most, current_client()).await,
+            Some((retriever, _)) => retriever.providers(cid, most, current_client(), to_id).await,
             None => Vec::new(),
         }
     }

@@ -5,24 +5,24 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame};
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::RequestMemory;
 use memchr::memchr;
 use serde_json::Value;
-use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::Conversion;
 use crate::body::{X_STREAM_ERROR, header_text};
 use crate::rpc::args::Args;
+use crate::rpc::output::{RENDERED_INLINE_BYTES, on_blocking_thread};
 
 /// Maximum length of a line, in bytes. Lists that are longer can be streamed.
 const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 /// Memory for a line, its parsed value and its text, by the length of the line.
 const MEMORY_FACTOR: usize = 12;
-/// Lines of up to this length need no reservation, and are converted at once.
-const SHORT_LINE_BYTES: usize = 64 * 1024;
 
 pub(super) struct Lines {
     inner: Body,
@@ -33,14 +33,15 @@ pub(super) struct Lines {
     /// Bytes of the body after that line.
     rest: Bytes,
     /// Conversion of a long line.
-    converting: Option<JoinHandle<Converted>>,
-    /// `None` while the conversion of a long line has it, which ends although the client leaves.
+    converting: Option<BoxFuture<'static, Result<Converted>>>,
+    /// `None` while a blocking thread converts a long line and holds it. That thread completes even if the client
+    /// disconnects.
     memory: Option<RequestMemory>,
     /// Trailers that follow the last text.
     trailers: Option<HeaderMap>,
     /// Whether nothing more is read from `inner`.
-    has_ended: bool,
-    is_at_end: bool,
+    inner_has_ended: bool,
+    is_complete: bool,
 }
 
 /// A long line that was converted on a blocking thread.
@@ -61,8 +62,8 @@ impl Lines {
             converting: None,
             memory: Some(memory),
             trailers: None,
-            has_ended: false,
-            is_at_end: false,
+            inner_has_ended: false,
+            is_complete: false,
         })
     }
 
@@ -114,7 +115,8 @@ impl Lines {
             return Err(Error::too_large(why));
         }
         match &mut self.memory {
-            Some(memory) if length > SHORT_LINE_BYTES => memory.grow_to(length * MEMORY_FACTOR),
+            // Shorter lines need no reservation.
+            Some(memory) if length > RENDERED_INLINE_BYTES => memory.grow_to(length * MEMORY_FACTOR),
             _ => Ok(()),
         }
     }
@@ -122,15 +124,16 @@ impl Lines {
     /// Adds the text of a line. That of a long one follows, because its conversion would take the time of other
     /// requests on this thread.
     fn convert(&mut self, line: Bytes, text: &mut String) -> Result<()> {
-        if line.len() <= SHORT_LINE_BYTES {
+        if line.len() <= RENDERED_INLINE_BYTES {
             return write(self.conversion, &self.args, &line, text);
         }
         let (conversion, args, memory) = (self.conversion, self.args.clone(), self.memory.take());
-        self.converting = Some(spawn_blocking(move || {
+        let converting = on_blocking_thread(move || {
             let mut text = String::new();
             let written = write(conversion, &args, &line, &mut text);
             Converted { text, written, memory }
-        }));
+        });
+        self.converting = Some(converting.boxed());
         Ok(())
     }
 
@@ -148,9 +151,9 @@ impl Lines {
 
     /// Ends the body with an error, after the text before it.
     fn fail(&mut self, Failure { text, error }: Failure) -> Option<Result<Frame<Bytes>, axum::Error>> {
-        (self.inner, self.rest, self.has_ended) = (Body::empty(), Bytes::new(), true);
+        (self.inner, self.rest, self.inner_has_ended) = (Body::empty(), Bytes::new(), true);
         if !self.args.takes_trailers {
-            self.is_at_end = true;
+            self.is_complete = true;
             return Some(Err(axum::Error::new(error)));
         }
         self.trailers = Some(HeaderMap::from_iter([(X_STREAM_ERROR, header_text(error.message()))]));
@@ -159,7 +162,7 @@ impl Lines {
 
     /// Ends the body, with the trailers.
     fn end(&mut self) -> Option<Result<Frame<Bytes>, axum::Error>> {
-        self.is_at_end = true;
+        self.is_complete = true;
         self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers)))
     }
 }
@@ -188,11 +191,11 @@ impl HttpBody for Lines {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
         loop {
-            if this.is_at_end {
+            if this.is_complete {
                 return Poll::Ready(None);
             }
             let converted = if let Some(converting) = &mut this.converting {
-                let converted = ready!(Pin::new(converting).poll(cx));
+                let converted = ready!(converting.poll_unpin(cx));
                 this.converting = None;
                 match converted {
                     Ok(Converted { text, written, memory }) => {
@@ -202,14 +205,11 @@ impl HttpBody for Lines {
                             Err(error) => Err(Failure { text, error }),
                         }
                     }
-                    Err(e) => {
-                        let error = Error::internal("the conversion of a line stopped").with_source(e);
-                        Err(Failure { text: String::new(), error })
-                    }
+                    Err(error) => Err(Failure { text: String::new(), error }),
                 }
             } else if !this.rest.is_empty() {
                 this.convert_rest()
-            } else if this.has_ended {
+            } else if this.inner_has_ended {
                 return Poll::Ready(this.end());
             } else {
                 match ready!(Pin::new(&mut this.inner).poll_frame(cx)).transpose()?.map(Frame::into_data) {
@@ -218,7 +218,7 @@ impl HttpBody for Lines {
                         continue;
                     }
                     last => {
-                        this.has_ended = true;
+                        this.inner_has_ended = true;
                         this.trailers = last.and_then(Result::err).and_then(|frame| frame.into_trailers().ok());
                         this.convert_last()
                     }
@@ -253,7 +253,7 @@ mod tests {
     #[tokio::test]
     async fn long_lines_are_converted_on_blocking_threads() {
         let (_repo, pool) = pool().await;
-        let lengths = [1, SHORT_LINE_BYTES, 2, SHORT_LINE_BYTES + 1, SHORT_LINE_BYTES + 2];
+        let lengths = [1, RENDERED_INLINE_BYTES, 2, RENDERED_INLINE_BYTES + 1, RENDERED_INLINE_BYTES + 2];
         let lines = lengths.map(|length| format!("\"{}\"", "a".repeat(length))).join("\n");
         // All in one piece, and in pieces that end amid lines. The last line has no line feed.
         let whole = Body::from(lines.clone());
@@ -265,7 +265,7 @@ mod tests {
             let text = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
             let own = format!("{:?}", thread::current().id());
             let converted: Vec<_> = text.lines().map(|line| line.rsplit_once(' ').unwrap()).collect();
-            let expected = lengths.map(|length| (length < SHORT_LINE_BYTES, length.to_string()));
+            let expected = lengths.map(|length| (length < RENDERED_INLINE_BYTES, length.to_string()));
             let found: Vec<_> = converted.iter().map(|(id, length)| (*id == own, (*length).to_owned())).collect();
             assert_eq!(found, expected);
         }

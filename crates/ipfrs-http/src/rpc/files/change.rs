@@ -68,8 +68,10 @@ pub(in crate::rpc) async fn rm(State(state): State<AppState>, args: Args) -> Com
         return Ok(output::nothing().await);
     }
     let error = Error::invalid("can't remove some files");
-    // Each line is a failure. As in Kubo, the body then ends as usual: clients without trailers show its text.
-    failures.push(if args.takes_trailers { Err(error) } else { output::line(&rpc_failure(&error)) });
+    // Each line is a failure. As in Kubo, the body then ends as usual: clients without trailers show its text. In other
+    // encodings, only the end of the body shows the failure.
+    let ends_as_usual = !args.takes_trailers && !args.is_converted;
+    failures.push(if ends_as_usual { output::line(&rpc_failure(&error)) } else { Err(error) });
     Ok(output::objects(stream::iter(failures).boxed(), args.takes_trailers))
 }
 

@@ -31,7 +31,7 @@ pub(super) fn resolver(config: ResolverConfig, time_limit: Duration, address: &A
 }
 
 /// Returns the TXT records of `name`, which must be fully qualified.
-pub(super) async fn ask(resolver: &TokioResolver, name: &Name) -> Result<Texts> {
+pub(super) async fn query_texts(resolver: &TokioResolver, name: &Name) -> Result<Texts> {
     let error = match resolver.txt_lookup(name.clone()).await {
         Ok(lookup) => return Ok(Texts::of(lookup.answers())),
         Err(error) => error,

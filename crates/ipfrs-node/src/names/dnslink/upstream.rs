@@ -10,7 +10,7 @@ use ipfrs_core::{Error, Result};
 use super::address::Address;
 #[cfg(feature = "https")]
 use super::https::Https;
-use super::name_server::{ask, resolver};
+use super::name_server::{query_texts, resolver};
 use super::system::System;
 use super::texts::Texts;
 
@@ -50,8 +50,8 @@ impl Upstream {
     /// Returns the TXT records of `name`, which must be fully qualified.
     pub(super) async fn texts(&self, name: &Name) -> Result<Texts> {
         let texts = match &self.way {
-            Way::System(system) => ask(&*system.resolver().await?, name).await,
-            Way::Server(resolver) => ask(resolver, name).await,
+            Way::System(system) => query_texts(&*system.resolver().await?, name).await,
+            Way::Server(resolver) => query_texts(resolver, name).await,
             #[cfg(feature = "https")]
             Way::Https(client) => client.texts(name).await,
         };
