@@ -297,7 +297,8 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = tokio::spawn(async move {
             let record = |id| json!({ "Schema": "peer", "ID": id, "Addrs": [] });
-            let body = json!({ "Providers": ["rejected", "a", "a", "b"].map(record) }).to_string();
+            let records = ["rejected", "a", "a", "b"].map(record);
+            let body = json!({ "Providers": records }).to_string();
             let (mut connection, _) = listener.accept().await.unwrap();
             let mut head = Vec::new();
             while !head.ends_with(b"\r\n\r\n") {
