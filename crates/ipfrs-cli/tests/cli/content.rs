@@ -95,7 +95,10 @@ fn uris_name_the_content_of_their_paths() {
     let root = place.ok(&["add", "-rQ", "tree"]);
     let uris = ["ipfs://", "ipfs:", "IPFS:/", "ipld:"].map(|start| format!("{start}{root}"));
     for (number, uri) in uris.iter().enumerate() {
-        assert_eq!(place.ok(&["cat", &format!("{uri}/hello")]), "hello");
+        // Below /ipld/, a directory has the fields of its block, not its files.
+        if !uri.starts_with("ipld:") {
+            assert_eq!(place.ok(&["cat", &format!("{uri}/hello")]), "hello");
+        }
         let target = format!("saved-{number}");
         assert_eq!(place.ok(&["get", uri, "-o", &target]), format!("saved {target}"));
         assert_eq!(content_of(&place.path(&target)), content_of(&place.path("tree")), "{uri}");
