@@ -17,7 +17,7 @@ const SIZES: [u64; 4] = [1, 1 << 10, 1 << 20, 10 << 20];
 const WRITE_SIZES: [u64; 2] = [1, 1 << 10];
 const STORES: [&str; 3] = ["memory", "filesystem", "ipfs"];
 /// Number of bursts in flight. With one, each waits for the disk. With many, the daemon makes several durable at once.
-const IN_FLIGHT: [u64; 2] = [1, 1_000];
+const IN_FLIGHT: [u64; 2] = [1, 100];
 /// Size of the messages with many bursts in flight, in bytes.
 const IN_FLIGHT_SIZE: u64 = SIZES[0];
 /// Minimum ratio of the store `ipfs` to `filesystem`, at each size, with one burst in flight.
