@@ -26,8 +26,8 @@ use crate::off_workers;
 const JOURNAL_BYTES: usize = 1024 * 1024;
 /// Length of the head of a record, in bytes.
 const HEAD_BYTES: usize = 16;
-/// Maximum number of bytes of a record without its head. After the last record, a reader tries each offset, and computes
-/// a checksum of up to this length there.
+/// Maximum number of bytes of a record without its head. After the last record, a reader tries each offset, and
+/// computes a checksum of up to this length there.
 pub(super) const MAX_RECORD_BYTES: usize = 64 * 1024;
 
 /// A journal that is being written.
