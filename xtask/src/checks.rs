@@ -1,4 +1,4 @@
-//! `cargo xtask test`: all checks of a change, the checks for one crate, and the checks that take long.
+//! `cargo xtask test`: all checks of a change, and those of the packages that it touches.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -12,24 +12,6 @@ use crate::{browser, cargo, go, places, python, run};
 /// Packages whose change the HTTP tests cover better than the package's own tests.
 const SERVED: [&str; 6] =
     ["ipfrs-grpc", "ipfrs-http", "ipfrs-interface", "ipfrs-middleware", "ipfrs-node", "ipfrs-rpc"];
-
-/// Settings of the long tests: seconds of the gc stress test, kills of the store and of a daemon, power failures of
-/// the disk tests, rounds of the tests that repeat a load, and cases of property tests.
-const LONG: [(&str, &str); 6] = [
-    ("IPFRS_STRESS_SECONDS", "120"),
-    ("IPFRS_KILL_ROUNDS", "2000"),
-    ("IPFRS_DAEMON_KILLS", "100"),
-    ("IPFRS_POWER_FAILURES", "5000"),
-    ("IPFRS_ROUNDS", "10"),
-    ("PROPTEST_CASES", "20000"),
-];
-
-/// Seconds for which each target is fuzzed.
-const FUZZ_SECONDS: &str = "20";
-
-/// Memory of fuzzed targets that open a redb database, in MiB. redb reserves the memory of a page before it reads the
-/// page. If a page number is damaged, that is up to 4 GiB.
-const DATABASE_MEMORY_MIB: &str = "6144";
 
 /// Runs all steps, the cheapest first.
 pub(crate) fn all() -> Result<()> {
@@ -73,64 +55,6 @@ fn attacks() -> Result<()> {
     cargo.args(["test", "--workspace", "--bench", "hostile"]);
     // A measurement in CI fails without nginx, this test does not.
     run("hostile clients", cargo.env_remove("CI"))
-}
-
-/// Runs the tests whose strength depends on their duration, those of the crates with `unsafe` code under
-/// AddressSanitizer, and fuzzing.
-pub(crate) fn long() -> Result<()> {
-    for (package, name) in [
-        ("ipfrs-node", "gc_stress_keeps_exactly_the_pinned_blocks"),
-        ("ipfrs-store", "acknowledged_operations_survive_sigkill"),
-        ("ipfrs-store", "damaged_"),
-        ("ipfrs-store", "random_power_failures"),
-        ("ipfrs-cli", "acknowledged_changes_survive"),
-        ("ipfrs-cli", "jumps_of_the_clock"),
-        ("ipfrs-cli", "load_within_a_limit_of_memory"),
-        ("ipfrs-cli", "clients_that_hold_all_connections"),
-        ("ipfrs-cli", "transfers_that_run_at_sigterm"),
-    ] {
-        cargo("long tests", &["test", "--package", package, "--", name], &LONG)?;
-    }
-    sanitizer()?;
-    fuzzing()
-}
-
-/// Runs the tests of the crates with `unsafe` code, except the Python package, under AddressSanitizer with its search
-/// for leaks. Miri cannot run code that maps files.
-fn sanitizer() -> Result<()> {
-    let nightly = Command::new("rustc").args(["+nightly", "--version"]).output();
-    if !nightly.is_ok_and(|output| output.status.success()) {
-        eprintln!("xtask: AddressSanitizer: SKIPPED, because it needs `rustup toolchain install nightly`");
-        return Ok(());
-    }
-    let mut cargo = Command::new("cargo");
-    cargo.args(["+nightly", "test", "--package", "ipfrs-store", "--package", "ipfrs-core", "--lib", "--tests"]);
-    // With a target, build scripts and macros are built without the sanitizer. The store handles faults itself.
-    cargo.args(["--target", "x86_64-unknown-linux-gnu"]).env("RUSTFLAGS", "-Zsanitizer=address");
-    cargo.env("ASAN_OPTIONS", "handle_segv=0:handle_sigbus=0").env_remove("CARGO");
-    run("AddressSanitizer", &mut cargo)
-}
-
-fn fuzzing() -> Result<()> {
-    let has_fuzz = Command::new("cargo").args(["+nightly", "fuzz", "--version"]).output();
-    if !has_fuzz.is_ok_and(|output| output.status.success()) {
-        eprintln!("xtask: fuzzing: SKIPPED, because it needs `cargo install cargo-fuzz` and a nightly toolchain");
-        return Ok(());
-    }
-    let root = places::workspace()?;
-    let targets = std::fs::read_dir(root.join("fuzz/fuzz_targets")).context("cannot list the fuzz targets")?;
-    for target in targets {
-        let path = target.context("cannot list the fuzz targets")?.path();
-        let name = path.file_stem().unwrap_or_default();
-        let mut fuzz = Command::new("cargo");
-        fuzz.current_dir(&root).args(["+nightly", "fuzz", "run"]).arg(name);
-        fuzz.arg("--").arg(format!("-max_total_time={FUZZ_SECONDS}"));
-        if name.to_string_lossy().ends_with("_database") {
-            fuzz.arg(format!("-rss_limit_mb={DATABASE_MEMORY_MIB}"));
-        }
-        run("fuzzing", &mut fuzz)?;
-    }
-    Ok(())
 }
 
 fn formatting() -> Result<()> {

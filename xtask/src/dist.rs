@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::places::{emptied, found, target, workspace};
-use crate::{cargo, profile, run, text_of};
+use crate::{cargo, host, profile, run, text_of};
 
 /// Programs that the release needs, with what installs them.
 const TOOLS: [(&str, &str); 5] = [
@@ -82,8 +82,7 @@ pub(crate) fn release(binary: Binary) -> Result<()> {
     let distribution = emptied(&target()?.join("distribution"))?;
     let version = text_of(Command::new(&binary).arg("version"))?;
     let version = version.split_whitespace().last().context("the binary has no version")?.to_owned();
-    let host = text_of(Command::new("rustc").arg("-vV"))?;
-    let host = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc has no host")?.to_owned();
+    let host = host()?;
     let name = format!("ipfrs-{version}-{host}");
     archive(&name, &binary, &[&completions, &pages], &distribution)?;
     let package = workspace()?.join("crates/ipfrs-cli");

@@ -5,6 +5,7 @@ mod checks;
 mod dist;
 mod environment;
 mod go;
+mod long;
 mod places;
 mod plot;
 mod profile;
@@ -25,7 +26,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   test      formatting, lints, all tests, doc tests, attacks of hostile clients, documentation, the pages in a browser,
             a peer in Go, and Python
             --fast: formatting, lints, and the tests of the packages that differ from main
-            --long: gc under load, kills, property tests with many cases, AddressSanitizer, and fuzzing
+            --long: gc under load, kills, property tests with many cases, AddressSanitizer, and fuzzing. Lists at its end
+            what ran, and fails if a tool is missing
   browser   only the pages in a browser
   go        only the exchange of blocks with a peer in Go
   python    only `import ipfrs`, and the responses as Python's packages read them
@@ -48,7 +50,7 @@ fn main() -> ExitCode {
     let done = match given_words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["test"] => checks::all(),
         ["test", "--fast"] => checks::fast(),
-        ["test", "--long"] => checks::long(),
+        ["test", "--long"] => long::run(),
         ["browser"] => browser::test(),
         ["go"] => go::test(),
         ["python"] => python::test(),
@@ -85,6 +87,13 @@ fn codegen() -> Result<()> {
 fn command_line(step: &str) -> Result<PathBuf> {
     cargo(step, &["test", "--quiet", "--workspace", "--no-run", "--test", "cli"], &[])?;
     Ok(places::target()?.join("debug/ipfrs-cli"))
+}
+
+/// Returns the target for which the compiler builds by default.
+fn host() -> Result<String> {
+    let compiler = text_of(Command::new("rustc").arg("-vV"))?;
+    let host = compiler.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc -vV has no host")?;
+    Ok(host.to_owned())
 }
 
 /// Runs the cargo that runs this program, and prints the duration.
