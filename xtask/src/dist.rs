@@ -7,12 +7,13 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::places::{emptied, found, target, workspace};
-use crate::{cargo, host, profile, run, text_of};
+use crate::{cargo, host, profile, released, run, text_of};
 
 /// Programs that the release needs, with what installs them.
-const TOOLS: [(&str, &str); 5] = [
+const TOOLS: [(&str, &str); 6] = [
     ("cargo-deb", "cargo install cargo-deb"),
     ("cargo-cyclonedx", "cargo install cargo-cyclonedx"),
+    ("dpkg-deb", "apt-get install dpkg"),
     ("tar", "apt-get install tar"),
     ("gzip", "apt-get install gzip"),
     ("sha256sum", "apt-get install coreutils"),
@@ -45,10 +46,10 @@ pub(crate) enum Binary {
     Existing,
 }
 
-/// Writes the files of a release to `target/distribution`.
+/// Writes the files of a release to `target/distribution`, and checks them.
 ///
 /// # Errors
-/// Returns an error if a tool is missing or a step fails.
+/// Returns an error if a tool is missing, a step fails or the release is not as expected.
 pub(crate) fn release(binary: Binary) -> Result<()> {
     for (program, install) in TOOLS {
         if found(program).is_none() {
@@ -93,7 +94,16 @@ pub(crate) fn release(binary: Binary) -> Result<()> {
     deb.args(["deb", "--quiet", "--locked", "--no-build", "--no-strip", "--profile", "dist", "--package", "ipfrs-cli"]);
     run("Debian package", deb.arg("--output").arg(&distribution).current_dir(workspace()?))?;
     materials(&package, &host, &format!("{name}.cdx"), &distribution)?;
-    checksums(&distribution)
+    checksums(&distribution)?;
+    released::check()
+}
+
+/// Returns the paths of the files in the archive besides the binary and the manual pages.
+pub(crate) fn files() -> Vec<String> {
+    let files = FILES.into_iter().map(|(file, directory)| (directory, file.rsplit('/').next().unwrap_or(file)));
+    let completions = COMPLETIONS.into_iter().map(|(_, file)| ("completions", file));
+    let paths = files.chain(completions);
+    paths.map(|(directory, name)| [directory, name].join("/").trim_start_matches('/').to_owned()).collect()
 }
 
 /// Writes the archive. Its bytes depend only on the files.

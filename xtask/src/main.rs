@@ -10,6 +10,7 @@ mod places;
 mod plot;
 mod profile;
 mod python;
+mod released;
 mod report;
 mod wheel;
 
@@ -33,9 +34,11 @@ const USAGE: &str = "usage: cargo xtask <command>
   python    only `import ipfrs`, and the responses as Python's packages read them
   wheel     the wheel and the source distribution of `import ipfrs`, in target/wheels
   dist      the release in target/distribution: an archive, a Debian package, a list of the dependencies, checksums.
-            The binary is optimised with a profile that is recorded while benchmarks run
+            The binary is optimised with a profile that is recorded while benchmarks run. At the end, both are unpacked
+            and checked, and their daemons started
             --no-profile: without one, in half of the time
             --no-build: of the binary that is in target/dist
+            --check: only the check of what is in target/distribution
   codegen   regenerates the code of crates/ipfrs-proto from proto/
 
   bench-report [TARGET[:PART,...] ...]
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         ["dist"] => dist::release(dist::Binary::Optimised),
         ["dist", "--no-profile"] => dist::release(dist::Binary::Plain),
         ["dist", "--no-build"] => dist::release(dist::Binary::Existing),
+        ["dist", "--check"] => released::check(),
         ["codegen"] => codegen(),
         ["bench-report", parts @ ..] => report::measure(parts),
         ["plots"] => report::draw(),
