@@ -57,18 +57,22 @@ impl Provenance {
     /// # Errors
     /// Never for what [`Settings`] returns.
     fn take_over(&mut self, next: &Self, keys: impl Iterator<Item = &'static str>) -> Result<()> {
-        let (Some(shown), Some(next)) = (&mut self.shown, &next.shown) else { return Ok(()) };
-        let parsed = |text: &str| {
-            serde_json::from_str::<serde_json::Value>(text)
-                .map_err(|e| Error::internal("the configuration is not JSON").with_source(e))
-        };
-        let (mut merged, next) = (parsed(shown)?, parsed(next)?);
+        let (Some(mut merged), Some(next)) = (self.values()?, next.values()?) else { return Ok(()) };
         for key in keys {
             let of_next = key.split('.').fold(&next, |value, name| &value[name]).clone();
             *key.split('.').fold(&mut merged, |value, name| &mut value[name]) = of_next;
         }
-        *shown = merged.to_string();
+        self.shown = Some(merged.to_string());
         Ok(())
+    }
+
+    /// Returns what is shown.
+    ///
+    /// # Errors
+    /// Never for what [`Settings`] returns.
+    fn values(&self) -> Result<Option<serde_json::Value>> {
+        let parsed = self.shown.as_deref().map(serde_json::from_str).transpose();
+        parsed.map_err(|e| Error::internal("the configuration is not JSON").with_source(e))
     }
 }
 

@@ -30,6 +30,7 @@ fn hangup_reloads_levels_and_limits_and_nothing_that_is_wrong() {
     daemon.signal(Signal::HUP);
     let line = daemon.wait_for_log("need a restart");
     assert!(line.contains("\"server\""), "{line}");
+    assert!(line.contains("server.header_timeout_seconds") && !line.contains("max_connections"), "{line}");
     daemon.wait_for_log("reloaded the configuration");
     let mut shown = String::new();
     daemon.send("GET /v1/config HTTP/1.0\r\nHost: localhost\r\n\r\n").read_to_string(&mut shown).unwrap();

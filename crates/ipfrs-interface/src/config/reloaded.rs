@@ -1,6 +1,7 @@
 //! Keys that a running daemon takes over when it reloads its configuration.
 
 use ipfrs_core::Result;
+use serde_json::Value;
 
 use super::Config;
 use crate::TlsConfig;
@@ -83,11 +84,44 @@ impl Config {
         let certificates = CERTIFICATES.into_iter().filter(|_| tls.is_some());
         self.provenance.take_over(&next.provenance, applied.chain(certificates))
     }
+
+    /// Returns the keys with other values than in another configuration, such as `server.port`. Returns only the name of
+    /// a section if the values that differ are not shown, as those of credentials.
+    ///
+    /// # Errors
+    /// Never for configurations that were read from [`Sources`](super::Sources).
+    pub(crate) fn differing_keys(&self, other: &Self) -> Result<Vec<String>> {
+        let (ours, theirs) = (self.provenance.values()?, other.provenance.values()?);
+        let (ours, theirs) = (ours.unwrap_or_default(), theirs.unwrap_or_default());
+        let mut keys = Vec::new();
+        for section in self.differing(other) {
+            let before = keys.len();
+            collect_differing(section.to_owned(), &ours[section], &theirs[section], &mut keys);
+            if keys.len() == before {
+                keys.push(section.to_owned());
+            }
+        }
+        Ok(keys)
+    }
+}
+
+/// Adds the keys below `key` whose values differ.
+fn collect_differing(key: String, ours: &Value, theirs: &Value, keys: &mut Vec<String>) {
+    let (Value::Object(all), Value::Object(others)) = (ours, theirs) else {
+        if ours != theirs {
+            keys.push(key);
+        }
+        return;
+    };
+    for name in all.keys().chain(others.keys().filter(|name| !all.contains_key(*name))) {
+        // A key that is not set has the value null.
+        collect_differing(format!("{key}.{name}"), &ours[name], &theirs[name], keys);
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -128,6 +162,28 @@ mod tests {
         current.take_over(&next, None, true).unwrap();
         assert!(current.differing(&next).is_empty());
     }
+
+    #[test]
+    fn differing_keys_are_named_and_hidden_ones_by_section() {
+        let mut ours = Config::default();
+        let mut theirs = Config::default();
+        theirs.server.port += 1;
+        theirs.auth.enabled = true;
+        assert_eq!(ours.differing_keys(&theirs).unwrap(), ["server", "auth"], "neither is shown");
+        let shown = |values: Value| Some(values.to_string());
+        ours.provenance.shown = shown(json!({
+            "auth": { "key": "hidden" }, "cache": { "max_bytes": 1 },
+            "server": { "hosts": { "a": 1 }, "port": 1, "same": [1] },
+        }));
+        theirs.provenance.shown = shown(json!({
+            "auth": { "key": "hidden" }, "cache": { "max_bytes": 2 },
+            "server": { "hosts": { "a": 1, "b": 2 }, "same": [1], "workers": 3 },
+        }));
+        let keys = ["server.hosts.b", "server.port", "server.workers", "auth"];
+        assert_eq!(ours.differing_keys(&theirs).unwrap(), keys, "only of sections that differ");
+        assert!(ours.differing_keys(&ours).unwrap().is_empty());
+    }
+
     #[test]
     fn shown_configuration_has_the_keys_that_were_taken_over() {
         let shown = |value: Value| {

@@ -10,6 +10,9 @@ use super::Gateway;
 use crate::Config;
 use crate::conn::Connections;
 
+/// Most keys in one line of the log. Tables of hosts may have any number.
+const MAX_LOGGED_KEYS: usize = 30;
+
 /// Limits that can be changed.
 #[derive(Debug)]
 pub(super) struct Limits {
@@ -48,8 +51,8 @@ impl Limits {
 
 impl Gateway {
     /// Applies what [`Config::applied_by`] names: the level of the log if it differs, denylists, certificates,
-    /// bootstrap peers and limits. Reads the files of denylists, certificates and keys again. Logs in which sections
-    /// other keys differ: these need a restart.
+    /// bootstrap peers and limits. Reads the files of denylists, certificates and keys again. Logs which other keys
+    /// differ: these need a restart.
     ///
     /// # Errors
     /// `config` is out of range, and nothing has changed; or denylists, keys or certificates cannot be read, and the
@@ -63,7 +66,10 @@ impl Gateway {
         if !others.is_empty() {
             // Logged before a new level may hide it.
             let sections = others.join(", ");
-            tracing::warn!(sections, "these sections of the configuration differ, and need a restart");
+            let keys = next.differing_keys(config)?;
+            let more = keys.len().saturating_sub(MAX_LOGGED_KEYS);
+            let keys = keys.into_iter().take(MAX_LOGGED_KEYS).collect::<Vec<_>>().join(", ");
+            tracing::warn!(sections, keys, more, "these keys of the configuration differ, and need a restart");
         }
         // Everything is read before anything changes.
         let denylists = self.node.read_denylists(&config.gateway.denylists).await?;
