@@ -42,7 +42,7 @@ const TESTS: [(&str, &[&str]); 11] = [
     ("transfers_that_run_at_sigterm", &["--test", "cli"]),
 ];
 
-/// What a part of the run did.
+/// Result of a part that succeeded.
 struct Done {
     summary: String,
     /// Reasons of tests that this machine could not run.
@@ -93,7 +93,7 @@ pub(crate) fn run() -> Result<()> {
     check_tools()?;
     let mut report = Report::default();
     for (name, targets) in TESTS {
-        report.add(name, test(name, targets));
+        report.add(name, named_tests(name, targets));
     }
     report.add("AddressSanitizer", sanitizer());
     fuzzing::run(&mut report);
@@ -112,7 +112,6 @@ fn check_tools() -> Result<()> {
     if !works("rustc", &["+nightly", "--version"]) {
         missing.push("a nightly toolchain: rustup toolchain install nightly");
     }
-    // cargo would look for it with the nightly toolchain, which is not needed to tell.
     if places::found("cargo-fuzz").is_none() {
         missing.push("cargo-fuzz: cargo install cargo-fuzz");
     }
@@ -121,32 +120,32 @@ fn check_tools() -> Result<()> {
 }
 
 /// Runs the tests with `name` in their names.
-fn test(name: &str, targets: &[&str]) -> Result<Done> {
+fn named_tests(name: &str, targets: &[&str]) -> Result<Done> {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["test", "--workspace"]).args(targets).args(["--", name]).envs(SETTINGS);
-    tests(name, &mut cargo)
+    cargo.args(["test", "--workspace", "--no-fail-fast"]).args(targets).args(["--", name]).envs(SETTINGS);
+    run_tests(name, &mut cargo)
 }
 
 /// Runs the tests of the crates with `unsafe` code, except the Python package, under AddressSanitizer with its search
 /// for leaks. Miri cannot run code that maps files.
 ///
-/// The fuzz targets contain the same crates, but no build is shared. Cargo builds crates again for other compiler flags,
-/// and those of cargo-fuzz add the instrumentation of the fuzzer and `cfg(fuzzing)`, which changes the code under test.
-/// The fuzz targets also have a lock file and profile of their own.
+/// The fuzz targets contain the same crates, but share no build with these tests. Cargo builds crates again for other
+/// compiler flags, and those of cargo-fuzz add the instrumentation of the fuzzer and `cfg(fuzzing)`, which changes the
+/// code under test. The fuzz targets also have a lock file and profile of their own.
 fn sanitizer() -> Result<Done> {
     let mut cargo = Command::new("cargo");
     cargo.args(["+nightly", "test", "--package", "ipfrs-store", "--package", "ipfrs-core", "--lib", "--tests"]);
     // With a target, build scripts and macros are built without the sanitizer. The store handles faults itself.
     cargo.arg("--target").arg(host()?).env("RUSTFLAGS", "-Zsanitizer=address");
     cargo.env("ASAN_OPTIONS", "handle_segv=0:handle_sigbus=0").env_remove("CARGO");
-    tests("AddressSanitizer", &mut cargo)
+    run_tests("AddressSanitizer", &mut cargo)
 }
 
 /// Runs `cargo test`, and returns how many tests passed and why some were skipped.
 ///
 /// # Errors
 /// Returns an error if the command fails, or if no test ran.
-fn tests(part: &str, command: &mut Command) -> Result<Done> {
+fn run_tests(part: &str, command: &mut Command) -> Result<Done> {
     let start = Instant::now();
     eprintln!("xtask: {part}: {command:?}");
     let (success, output) = shown(command).with_context(|| format!("{part} could not be started"))?;
@@ -232,10 +231,10 @@ test result: ok. 20 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fin
 
     #[test]
     fn command_without_tests_fails() {
-        let print = |text: &str| tests("part", Command::new("printf").arg(text));
+        let print = |text: &str| run_tests("part", Command::new("printf").arg(text));
         assert!(print("test result: ok. 0 passed; 0 failed\n").is_err());
         assert_eq!(print("test result: ok. 1 passed; 0 failed\n").unwrap().skipped, [""; 0]);
-        assert!(tests("part", &mut Command::new("false")).is_err());
+        assert!(run_tests("part", &mut Command::new("false")).is_err());
     }
 
     #[test]

@@ -172,7 +172,7 @@ impl Daemon {
     /// Stops the daemon as systemd does, and checks its status.
     fn stop(mut self) -> Result<()> {
         let id = self.child.id().to_string();
-        let sent = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id]).status();
+        let sent = Command::new("sh").args(["-c", "kill -TERM \"$0\"", id.as_str()]).status();
         ensure!(sent.context("sh could not be started")?.success(), "cannot stop the daemon");
         loop {
             match self.lines.recv_timeout(LIMIT) {

@@ -85,8 +85,8 @@ impl Config {
         self.provenance.take_over(&next.provenance, applied.chain(certificates))
     }
 
-    /// Returns the keys with other values than in another configuration, such as `server.port`. Returns only the name of
-    /// a section if the values that differ are not shown, as those of credentials.
+    /// Returns the keys whose values differ from those of another configuration, such as `server.port`. Returns only
+    /// the name of a section if the values that differ are not shown, as those of credentials.
     ///
     /// # Errors
     /// Never for configurations that were read from [`Sources`](super::Sources).
