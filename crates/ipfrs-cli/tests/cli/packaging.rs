@@ -6,9 +6,10 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::harness::{Place, skipped};
+use crate::harness::{Daemon, Place, skipped};
 
 fn file(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
@@ -35,7 +36,7 @@ fn packaged_settings_are_valid() {
     assert!(variables.contains(&("IPFRS_SERVER_HOST", "0.0.0.0")), "{variables:?}");
     let mut daemon = place.command(&["gateway", "start", "--port", "0"]);
     daemon.envs(variables);
-    let daemon = crate::harness::Daemon::start(daemon);
+    let daemon = Daemon::start(daemon);
     // As the health check does.
     assert!(image.contains(r#"CMD ["ipfrs-cli", "gateway", "status", "--ready"]"#));
     place.ok(&["gateway", "status", "--ready"]);
@@ -81,6 +82,63 @@ fn systemd_accepts_the_units() {
     let is_about_ours = |line: &&str| paths.iter().any(|path| line.contains(&*path.to_string_lossy()));
     let faults: Vec<_> = text.lines().filter(is_about_ours).collect();
     assert!(output.status.success() && faults.is_empty(), "{}: {text}", output.status);
+}
+
+/// Returns the arguments of a command line of the service, with the paths of a test.
+fn arguments_of_service(place: &Place, key: &str) -> Vec<String> {
+    let unit = file("packaging/ipfrs.service");
+    let line = unit.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+    let mut words = line.split_whitespace();
+    assert_eq!(words.next(), Some("/usr/bin/ipfrs-cli"), "{line}");
+    let path = |name: &str| place.path(name).to_str().unwrap().to_owned();
+    words
+        .map(|word| match word {
+            "/etc/ipfrs/config.toml" => path("package.toml"),
+            "/var/lib/ipfrs" => path("state"),
+            other => other.to_owned(),
+        })
+        .collect()
+}
+
+#[test]
+fn service_starts_with_its_command_lines() {
+    let place = Place::new();
+    place.write("package.toml", file("packaging/config.toml").as_bytes());
+    // As StateDirectory= does.
+    fs::create_dir(place.path("state")).unwrap();
+    let command = |key: &str| {
+        let arguments = arguments_of_service(&place, key);
+        let mut command = place.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        command.env_remove("IPFRS_PATH").env("IPFRS_SERVER_PORT", "0");
+        command
+    };
+    let check = command("ExecStartPre=").output().unwrap();
+    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
+    let daemon = Daemon::start(command("ExecStart="));
+    assert!(place.path("state/api").exists(), "the daemon uses another repo");
+    daemon.signal(Signal::TERM);
+    let (code, log) = daemon.wait();
+    assert_eq!(code, Some(0), "{log}");
+}
+
+#[test]
+fn shells_accept_the_scripts_of_the_package() {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging/debian");
+    let scripts = ["postinst", "postrm", "prerm"].map(|name| directory.join(name));
+    // Debian's `sh` is dash.
+    for shell in ["sh", "dash"] {
+        for script in &scripts {
+            let output = match Command::new(shell).arg("-n").arg(script).output() {
+                Ok(output) => output,
+                Err(error) if error.kind() == ErrorKind::NotFound && shell != "sh" => {
+                    return skipped("dash is not installed, so it does not read the scripts of the package");
+                }
+                Err(error) => panic!("{shell}: {error}"),
+            };
+            let faults = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && faults.is_empty(), "{shell} {}: {faults}", script.display());
+        }
+    }
 }
 
 #[test]
