@@ -1,6 +1,6 @@
 //! Options of several commands.
 
-use crate::rpc::options::Opt;
+use super::option::Opt;
 
 // Without effect: the daemon announces nothing to a network.
 pub(super) const FAST_PROVIDE_ROOT: Opt = Opt::bool(&["fast-provide-root"]).unused();
@@ -11,7 +11,7 @@ pub(super) const ALLOW_BIG_BLOCK: Opt = Opt::bool(&["allow-big-block"]);
 pub(super) const IPNS_BASE: Opt = Opt::text(&["ipns-base"]);
 
 // Affect only how the response is printed, except `lan`.
-pub(super) static PROVIDE_STAT: &[Opt] = &[
+pub(super) const PROVIDE_STAT: &[Opt] = &[
     Opt::bool(&["lan"]),
     Opt::bool(&["all", "a"]).unused(),
     Opt::bool(&["compact"]).unused(),
