@@ -208,6 +208,11 @@ impl Args {
         self.options.text(name)
     }
 
+    /// Returns the text of an option that has a default.
+    pub(super) fn text_or_default(&self, name: &str) -> &str {
+        self.text(name).unwrap_or_default()
+    }
+
     /// Returns the values of an option that is a list.
     pub(super) fn texts(&self, name: &str) -> impl Iterator<Item = &str> {
         self.options.texts(name)
@@ -233,7 +238,7 @@ impl Args {
         self.options.set(name);
     }
 
-    /// Whether a Boolean option is set. The default is false.
+    /// Whether a Boolean option is set. Without a default in its definition, it is false.
     pub(super) fn is_set(&self, name: &str) -> bool {
         self.bool(name).unwrap_or(false)
     }

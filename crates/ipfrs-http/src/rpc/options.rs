@@ -5,13 +5,17 @@ use ipfrs_rpc::commands::{Effect, Kind, Opt};
 
 use crate::error::RpcError;
 
-/// Returns what users should know about an option that has no effect or is refused.
+/// Returns what users should know about an option: its default, and whether it has no effect or is refused.
 pub(crate) fn remark(option: &Opt) -> String {
-    match option.effect() {
+    let effect = match option.effect() {
         Effect::Read | Effect::Global => String::new(),
         Effect::Printed => "Affects only `encoding=text`.".to_owned(),
         Effect::Unused => "No effect on the response.".to_owned(),
         Effect::Refused(remedy) => format!("Not supported: {remedy}."),
+    };
+    match option.default_value() {
+        Some(default) => format!("{effect} Default: `{default}`.").trim_start().to_owned(),
+        None => effect,
     }
 }
 
@@ -100,8 +104,8 @@ impl Options {
             given.push(Given { option: option.name(), value });
         }
         for option in defined.into_iter().flatten() {
-            let is_given = given.iter().any(|given| given.option == option.name());
-            if let Some(default) = option.default_value().filter(|_| !is_given) {
+            let Some(default) = option.default_value() else { continue };
+            if !given.iter().any(|given| given.option == option.name()) {
                 given.push(Given { option: option.name(), value: value(option, default.to_owned())? });
             }
         }
@@ -208,6 +212,8 @@ fn go_integer(text: &str, signed: bool) -> Option<i128> {
 
 #[cfg(test)]
 mod tests {
+    use ipfrs_rpc::commands;
+
     use super::*;
 
     #[test]
@@ -233,6 +239,24 @@ mod tests {
             assert_eq!(go_integer(wrong, true), None, "{wrong}");
         }
         assert_eq!((go_integer("-1", false), go_integer("+1", false)), (None, None));
+    }
+
+    #[test]
+    fn options_that_are_not_given_have_their_defaults() {
+        for command in commands::all() {
+            let options = Options::read(command.tables(), &[]).unwrap();
+            for option in command.all_options() {
+                let has_value = options.given.iter().any(|given| given.option == option.name());
+                assert_eq!(has_value, option.default_value().is_some(), "{}: {}", command.path, option.name());
+            }
+        }
+        let ping = commands::find("ping").unwrap();
+        let count = |pairs: &[(String, String)]| {
+            let options = Options::read(ping.tables(), pairs).unwrap();
+            options.number::<i32>("count").unwrap()
+        };
+        assert_eq!(count(&[]), Some(10));
+        assert_eq!(count(&[("n".to_owned(), "3".to_owned())]), Some(3));
     }
 
     #[test]

@@ -7,9 +7,17 @@ use super::shared::{NUMERIC, PROVIDE_STAT, QUIET, VERBOSE};
 const ONLY_TOTALS: &str = "bytes are counted for all connections together, leave it out";
 const BASES: &[Opt] = &[Opt::bool(&["prefix"]).printed(), Opt::bool(&["numeric"]).printed()];
 const BITSWAP_STAT: &[Opt] = &[VERBOSE, Opt::bool(&["human"]).printed()];
-const CID_FORMAT: &[Opt] = &[Opt::text(&["f"]), Opt::text(&["v"]), Opt::text(&["mc"]), Opt::text(&["b"])];
-const REPO_STAT: &[Opt] =
-    &[Opt::bool(&["size-only", "s"]), Opt::bool(&["human", "H"]).printed(), Opt::bool(&["dead-bytes"])];
+const CID_FORMAT: &[Opt] = &[
+    Opt::text(&["f"]).default("%s").help("Form with placeholders such as %s, %b, %v, %c, %h, %L and %D"),
+    Opt::text(&["v"]).help("Version: 0 or 1"),
+    Opt::text(&["mc"]).help("Codec"),
+    Opt::text(&["b"]).help("Multibase"),
+];
+const REPO_STAT: &[Opt] = &[
+    Opt::bool(&["size-only", "s"]).help("Print only sizes"),
+    Opt::bool(&["human", "H"]).printed().help("Print sizes with units, such as 1.5 MiB"),
+    Opt::bool(&["dead-bytes"]),
+];
 
 pub(super) const COMMANDS: &[Definition] = &[
     command("cid/base32", "Convert content IDs to version 1 in base32").arguments(&[text("cid").repeated().in_body()]),
@@ -61,20 +69,24 @@ pub(super) const COMMANDS: &[Definition] = &[
         .options(&[Opt::text(&["b"])]),
     command("repo/gc", "Collect garbage").options(&[
         Opt::bool(&["stream-errors"]),
-        QUIET,
-        Opt::bool(&["silent"]),
+        QUIET.help("Print only the content IDs of removed blocks"),
+        Opt::bool(&["silent"]).help("Print only the summary"),
         // Extensions of ipfrs.
-        Opt::bool(&["progress"]),
-        Opt::bool(&["force"]),
+        Opt::bool(&["progress"])
+            .help("Show a progress bar [default: if standard error is a terminal, without --json and --quiet]"),
+        Opt::bool(&["force"])
+            .help("Run garbage collection even though pins were lost; content without a pin is then lost too"),
     ]),
     command("repo/ls", "List the stored blocks"),
     command("repo/stat", "Size of the store").options(REPO_STAT),
     command("repo/verify", "Verify all blocks").options(&[
-        Opt::bool(&["drop"]),
-        Opt::bool(&["heal"]),
-        Opt::text(&["heal-timeout"]),
+        Opt::bool(&["drop"]).help("Remove corrupt blocks"),
+        Opt::bool(&["heal"]).help("Remove corrupt blocks and retrieve them from the sources of the daemon"),
+        Opt::text(&["heal-timeout"])
+            .default("30s")
+            .help("Longest time to retrieve one block, such as 30s; 0 for no limit"),
     ]),
-    command("repo/version", "Version of the repo").options(&[QUIET]),
+    command("repo/version", "Version of the repo").options(&[QUIET.help("Print the version alone")]),
     command("shutdown", "End the daemon"),
     command("stats/bitswap", "Blocks exchanged with all peers").options(BITSWAP_STAT),
     command("stats/bw", "Transferred bytes").options(&[

@@ -5,6 +5,7 @@ use super::option::Opt;
 use super::shared::{PROVIDE_STAT, VERBOSE};
 
 const EXPAND_AUTO: Opt = Opt::bool(&["expand-auto"]).unused();
+const COUNT: Opt = Opt::int(&["count", "n"]).default("10").help("Number of round trips, one per second");
 const BITSWAP_STAT: &[Opt] = &[VERBOSE, Opt::bool(&["human"]).printed()];
 const BOOTSTRAP: &[Opt] = &[EXPAND_AUTO];
 
@@ -48,9 +49,7 @@ pub(super) const COMMANDS: &[Definition] = &[
         .arguments(&[text("id").optional()])
         .options(&[Opt::bool(&["all", "a"]).unused()]),
     command("p2p/stream/ls", "Not available: fails").options(&[Opt::bool(&["headers", "v"]).unused()]),
-    command("ping", "Round trips to a peer")
-        .arguments(&[text("peer ID").repeated().in_body()])
-        .options(&[Opt::int(&["count", "n"])]),
+    command("ping", "Round trips to a peer").arguments(&[text("peer ID").repeated().in_body()]).options(&[COUNT]),
     command("provide/clear", "Clear the queue of announcements: it is empty")
         .options(&[Opt::bool(&["quiet", "q"]).printed()]),
     command("provide/once", "Not available: fails")
@@ -90,7 +89,7 @@ pub(super) const COMMANDS: &[Definition] = &[
     command("swarm/peering/ls", "Peers to which the node stays connected"),
     command("swarm/peering/rm", "No longer stay connected to peers").arguments(&[text("ID").repeated()]),
     command("swarm/peers", "Connected peers").options(&[
-        Opt::bool(&["verbose", "v"]),
+        Opt::bool(&["verbose", "v"]).help("Also print the direction and the latency of each connection"),
         Opt::bool(&["streams"]),
         Opt::bool(&["latency"]),
         Opt::bool(&["direction"]),

@@ -7,8 +7,11 @@ pub(super) const FAST_PROVIDE_ROOT: Opt = Opt::bool(&["fast-provide-root"]).unus
 pub(super) const FAST_PROVIDE_DAG: Opt = Opt::bool(&["fast-provide-dag"]).unused();
 pub(super) const FAST_PROVIDE_WAIT: Opt = Opt::bool(&["fast-provide-wait"]).unused();
 
-pub(super) const ALLOW_BIG_BLOCK: Opt = Opt::bool(&["allow-big-block"]);
-pub(super) const IPNS_BASE: Opt = Opt::text(&["ipns-base"]);
+pub(super) const ALLOW_BIG_BLOCK: Opt =
+    Opt::bool(&["allow-big-block"]).help("Accept blocks of up to 4 MiB; many peers accept no more than 2 MiB");
+pub(super) const IPNS_BASE: Opt = Opt::text(&["ipns-base"])
+    .default("base36")
+    .help("Encoding of IDs: b58mh for peer IDs, or the base of a content ID");
 
 // Affect only how the response is printed, except `lan`.
 pub(super) const PROVIDE_STAT: &[Opt] = &[
