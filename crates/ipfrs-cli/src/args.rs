@@ -1,4 +1,7 @@
 //! Command-line arguments.
+//!
+//! An option that the RPC has too is a field without help, short name and default: `shared_options` adds what its
+//! definition in `ipfrs_rpc::commands` says.
 
 mod auth;
 mod bench;
@@ -16,6 +19,7 @@ mod pin;
 mod remote_pin;
 mod repo;
 mod retrieve;
+mod shared_options;
 mod tensor;
 mod value;
 
@@ -46,7 +50,7 @@ pub(crate) use self::tensor::{TensorCommand, TensorGetArgs, TensorLsArgs, Tensor
 
 /// Run an IPFS gateway; add, list and fetch content.
 #[derive(Debug, Parser)]
-#[command(name = "ipfrs-cli", version, max_term_width = 100)]
+#[command(name = "ipfrs-cli", version, max_term_width = 100, mut_subcommands(shared_options::complete))]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) globals: Globals,
@@ -206,113 +210,74 @@ pub(crate) struct AddArgs {
     /// Files and directories to add; standard input if none is given, or for "-"
     #[arg(value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Add directories with all their contents; a pipe, socket or device in one is an error, as for `ipfs add`
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) recursive: bool,
-    /// Print only the content ID of the last root
-    #[arg(short = 'Q', long)]
+    #[arg(long)]
     pub(crate) quieter: bool,
-    /// Print only content IDs
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) quiet: bool,
-    /// Wrap everything in a directory, which preserves names
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) wrap_with_directory: bool,
-    /// Compute content IDs without storing anything
-    #[arg(short = 'n', long)]
+    #[arg(long)]
     pub(crate) only_hash: bool,
-    /// Pin the content, so that garbage collection keeps it [default: true]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long)]
     pub(crate) pin: Option<bool>,
-    /// Name of the pins
     #[arg(long, value_name = "NAME")]
     pub(crate) pin_name: Option<String>,
-    /// Name of standard input
     #[arg(long, value_name = "NAME")]
     pub(crate) stdin_name: Option<String>,
-    /// Include hidden files of directories
-    #[arg(short = 'H', long)]
+    #[arg(long)]
     pub(crate) hidden: bool,
-    /// Leave out entries of directories that match a rule as in .gitignore; may be repeated
     #[arg(long, value_name = "RULE")]
     pub(crate) ignore: Vec<String>,
-    /// File with rules for --ignore, which apply before those
     #[arg(long, value_name = "FILE")]
     pub(crate) ignore_rules_path: Option<PathBuf>,
-    /// Include empty directories [default: true]
-    #[arg(short = 'E', long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "true")]
+    #[arg(long)]
     pub(crate) empty_dirs: Option<bool>,
-    /// Add the targets of all symlinks instead of the symlinks
     #[arg(long)]
     pub(crate) dereference_symlinks: bool,
-    /// Add the target of each symlink that is a PATH
     #[arg(long)]
     pub(crate) dereference_args: bool,
-    /// Show a progress bar [default: if standard error is a terminal, without --json and --quiet]
-    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long)]
     pub(crate) progress: Option<bool>,
-    /// Version of content IDs: 0 or 1 [default: set by the profile]
     #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u8).range(0..=1))]
     pub(crate) cid_version: Option<u8>,
-    /// Leave the content in the files, and store only references to them; needs store.filestore_root in the
-    /// configuration of the daemon, which must see the files under the same paths
     #[arg(long)]
     pub(crate) nocopy: bool,
-    /// Do not store blocks that --nocopy has stored references to
     #[arg(long)]
     pub(crate) fscache: bool,
-    /// Store the leaves of files as raw blocks [default: set by the profile, and true for CID version 1]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long)]
     pub(crate) raw_leaves: Option<bool>,
-    /// Chunking of files: size-BYTES for chunks of a fixed size; rabin, rabin-AVG, rabin-MIN-AVG-MAX or buzhash for
-    /// content-defined chunks [default: set by the profile]
-    #[arg(short = 's', long, value_parser = value::as_a::<Chunker>)]
+    #[arg(long, value_parser = value::as_a::<Chunker>)]
     pub(crate) chunker: Option<String>,
-    /// Use the trickle layout, in which the beginning of a file is near the root [default: as the daemon is configured]
-    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long)]
     pub(crate) trickle: Option<bool>,
-    /// Hash function of content IDs: sha2-256, sha2-512, sha3-256, keccak-256, blake2b-256 or blake3; any but
-    /// sha2-256 requires version 1 [default: as the daemon is configured, sha2-256]
     #[arg(long, value_name = "FUNCTION", value_parser = value::hash_function)]
     pub(crate) hash: Option<String>,
-    /// Maximum number of links of a file's inner nodes [default: 174, or 1024 with the profile unixfs-v1-2025]
     #[arg(long, value_name = "LINKS")]
     pub(crate) max_file_links: Option<u64>,
-    /// Maximum number of entries of a directory that is not sharded [default: unlimited]
     #[arg(long, value_name = "LINKS")]
     pub(crate) max_directory_links: Option<u64>,
-    /// Fan-out of the shards of large directories: a power of two, 8 to 1024 [default: 256]
     #[arg(long, value_name = "LINKS")]
     pub(crate) max_hamt_fanout: Option<u64>,
-    /// Store small blocks inside the content IDs that refer to them, instead of in the repo
     #[arg(long)]
     pub(crate) inline: bool,
-    /// Maximum size of blocks for --inline, up to 128 [default: 32]
     #[arg(long, value_name = "BYTES", requires = "inline")]
     pub(crate) inline_limit: Option<u8>,
-    /// Store the permissions of files and directories; leaves are then not raw blocks
     #[arg(long)]
     pub(crate) preserve_mode: bool,
-    /// Store the modification times of files, directories and symlinks; leaves are then not raw blocks
     #[arg(long)]
     pub(crate) preserve_mtime: bool,
-    /// Permissions in octal to store for every file and directory, such as 0644
     #[arg(long, value_parser = value::permissions)]
     pub(crate) mode: Option<String>,
-    /// Modification time to store for every file and directory, in seconds since 1970
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) mtime: Option<i64>,
-    /// Nanoseconds after --mtime
     #[arg(long, value_name = "NANOSECONDS", requires = "mtime")]
     pub(crate) mtime_nsecs: Option<u32>,
-    /// Also put the root into the mutable files, at this path; into the directory if the path ends with a slash
     #[arg(long, value_name = "PATH")]
     pub(crate) to_files: Option<String>,
-    /// Print nothing
     #[arg(long)]
     pub(crate) silent: bool,
-    /// Set of import parameters: unixfs-v0-2015 or unixfs-v1-2025 [default: import.profile of the configuration]
     #[arg(long, value_parser = value::as_a::<Profile>)]
     pub(crate) profile: Option<String>,
 }
@@ -322,14 +287,11 @@ pub(crate) struct CatArgs {
     /// Content IDs, or paths below them: CID/name, /ipfs/CID/name
     #[arg(required = true, value_name = "IPFS-PATH")]
     pub(crate) paths: Vec<OsString>,
-    /// Number of bytes to skip at the beginning
-    #[arg(short, long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES")]
     pub(crate) offset: Option<u64>,
-    /// Maximum number of bytes to write
-    #[arg(short, long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES")]
     pub(crate) length: Option<u64>,
-    /// Show a progress bar [default: if standard error is a terminal and standard output is not]
-    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long)]
     pub(crate) progress: Option<bool>,
 }
 
@@ -338,22 +300,15 @@ pub(crate) struct GetArgs {
     /// A content ID, or a path below one: CID/name, /ipfs/CID/name
     #[arg(value_name = "IPFS-PATH")]
     pub(crate) path: OsString,
-    /// Target path; an existing file is replaced, an existing directory receives the content under its own name, and -
-    /// is standard output
-    /// [default: the last component of the path, in the current directory]
-    #[arg(short, long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
-    /// Save a TAR archive, with the extension ".tar"
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) archive: bool,
-    /// Compress the output with gzip, with the extension ".gz"; directories become archives
-    #[arg(short = 'C', long)]
+    #[arg(long)]
     pub(crate) compress: bool,
-    /// Compression level, from 1 to 9 [default: 6]
-    #[arg(short = 'l', long, value_name = "LEVEL", requires = "compress", value_parser = clap::value_parser!(u8).range(1..=9))]
+    #[arg(long, value_name = "LEVEL", requires = "compress", value_parser = clap::value_parser!(u8).range(1..=9))]
     pub(crate) compression_level: Option<u8>,
-    /// Show a progress bar [default: if standard error is a terminal, without --json]
-    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long)]
     pub(crate) progress: Option<bool>,
 }
 
@@ -388,16 +343,12 @@ pub(crate) struct BlockPutArgs {
     /// Files to store; standard input if none is given, or for "-"
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Codec of the block: raw, dag-pb, dag-cbor, ... [default: raw]
     #[arg(long, value_name = "CODEC", value_parser = value::codec)]
     pub(crate) cid_codec: Option<String>,
-    /// Hash function of the content ID, as for `add --hash` [default: as the daemon is configured, sha2-256]
     #[arg(long, value_name = "FUNCTION", value_parser = value::hash_function)]
     pub(crate) mhtype: Option<String>,
-    /// Pin the blocks and everything below them
     #[arg(long)]
     pub(crate) pin: bool,
-    /// Accept blocks of up to 4 MiB; many peers accept no more than 2 MiB
     #[arg(long)]
     pub(crate) allow_big_block: bool,
 }
@@ -407,11 +358,9 @@ pub(crate) struct BlockRmArgs {
     /// Content IDs of the blocks
     #[arg(required = true, value_name = "CID")]
     pub(crate) cids: Vec<String>,
-    /// Ignore blocks that do not exist
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) force: bool,
-    /// Print only the blocks that could not be removed
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) quiet: bool,
 }
 

@@ -85,7 +85,8 @@ mod tests {
     fn document_has_the_paths_of_the_routers() {
         let described: BTreeSet<_> = document().paths.paths.into_keys().collect();
         let routers = [("/v1", v1::routes()), ("/routing/v1", routing::routes()), ("/pinning/v1", pinning::routes())];
-        let mut routed: BTreeSet<_> = commands::all().map(|command| format!("/api/v0/{}", command.path)).collect();
+        let mut routed: BTreeSet<_> =
+            commands::all().map(|command| format!("/api/v0/{}", command.definition.path)).collect();
         for (prefix, routes) in routers {
             routed.extend(routes.rules.iter().map(|(path, _)| format!("{prefix}{}", path.replace("{*", "{"))));
         }

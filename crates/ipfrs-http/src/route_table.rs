@@ -61,7 +61,7 @@ pub(crate) fn routes() -> [(Part, ListedRoutes); 6] {
 static RULES: LazyLock<HashMap<String, Access>> = LazyLock::new(|| {
     let mut rules = HashMap::from_iter(routes().into_iter().flat_map(|(_, routes)| routes.rules));
     for command in rpc::commands::all() {
-        rules.insert(format!("/api/v0/{}", command.path), Access::both(Need::Command(command.scope)));
+        rules.insert(format!("/api/v0/{}", command.definition.path), Access::both(Need::Command(command.scope)));
     }
     for route in [IPFS_ROUTE, IPNS_ROUTE, "/ipfs", "/ipfs/", "/ipns", "/ipns/"] {
         rules.insert(route.to_owned(), Access::CONTENT);

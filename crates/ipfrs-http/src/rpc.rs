@@ -7,12 +7,12 @@ mod block;
 mod bootstrap;
 mod cat;
 mod cid;
+pub(crate) mod command;
 mod command_result;
 mod command_tree;
 pub(crate) mod commands;
 mod config;
 mod dag;
-pub(crate) mod definition;
 mod diag;
 mod encoding;
 mod files;
@@ -32,7 +32,7 @@ mod name;
 mod node;
 mod object;
 mod offline;
-mod options;
+pub(crate) mod options;
 mod output;
 mod paths;
 mod pin;
@@ -60,8 +60,6 @@ use http::header::{ACCEPT_ENCODING, ALLOW};
 use http::{Method, StatusCode, Uri};
 use ipfrs_middleware::RequestDeadline;
 
-pub(crate) use options::Kind;
-
 use crate::compression::upload;
 use crate::error::RpcError;
 use crate::head_deadline::in_time;
@@ -85,7 +83,7 @@ pub(crate) fn router(state: &AppState) -> Router<AppState> {
         let methods = (command.route)().layer::<_, Infallible>(convert).layer::<_, Infallible>(read);
         let failures = from_fn(encoding::failures);
         let methods = methods.layer::<_, Infallible>(failures).layer::<_, Infallible>(Extension(command));
-        let path = format!("/{}", command.path);
+        let path = format!("/{}", command.definition.path);
         for path in [format!("{path}/"), format!("{path}{ARGUMENT}"), path] {
             router = router.route(&path, methods.clone());
         }
@@ -96,7 +94,7 @@ pub(crate) fn router(state: &AppState) -> Router<AppState> {
     for path in NOT_SERVED {
         router = router.route(path, any(no_such_command));
     }
-    let tree = Arc::new(command_tree::tree(commands::all()));
+    let tree = Arc::new(command_tree::tree(ipfrs_rpc::commands::all()));
     router.fallback(no_such_command).layer(Extension(tree))
 }
 

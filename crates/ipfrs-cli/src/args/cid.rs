@@ -30,16 +30,12 @@ pub(crate) struct CidFormatTextArgs {
     /// Content IDs
     #[arg(required = true, value_name = "CID")]
     pub(crate) cids: Vec<String>,
-    /// Form with placeholders such as %s, %b, %v, %c, %h, %L and %D [default: %s]
     #[arg(short, long)]
     pub(crate) format: Option<String>,
-    /// Version: 0 or 1
     #[arg(short, long, value_name = "VERSION")]
     pub(crate) version: Option<String>,
-    /// Codec
     #[arg(long, value_name = "CODEC")]
     pub(crate) mc: Option<String>,
-    /// Multibase
     #[arg(short, value_name = "BASE")]
     pub(crate) base: Option<String>,
 }
@@ -49,18 +45,14 @@ pub(crate) struct RefsArgs {
     /// Content IDs or paths whose links to list; "local" for all stored blocks
     #[arg(required = true, value_name = "IPFS-PATH")]
     pub(crate) paths: Vec<std::ffi::OsString>,
-    #[arg(long, help = "Form of a line, with <src>, <dst> and <linkname>")]
+    #[arg(long)]
     pub(crate) format: Option<String>,
-    /// Print edges: SOURCE -> TARGET
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) edges: bool,
-    /// Print each link once
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) unique: bool,
-    /// List the links of linked blocks too
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) recursive: bool,
-    /// Maximum depth of a recursive list
     #[arg(long, value_name = "DEPTH", allow_negative_numbers = true)]
     pub(crate) max_depth: Option<i64>,
 }

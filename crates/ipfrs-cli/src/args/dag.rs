@@ -18,7 +18,6 @@ pub(crate) enum DagCommand {
         /// Content ID, or a path below one
         #[arg(value_name = "IPFS-PATH")]
         path: OsString,
-        /// Codec of the output [default: dag-json]
         #[arg(long, value_name = "CODEC")]
         output_codec: Option<String>,
     },
@@ -37,19 +36,14 @@ pub(crate) struct DagPutArgs {
     /// Files with nodes; standard input if none is given, or for "-"
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Codec of the stored node [default: dag-cbor]
     #[arg(long, value_name = "CODEC")]
     pub(crate) store_codec: Option<String>,
-    /// Codec of the files [default: dag-json]
     #[arg(long, value_name = "CODEC")]
     pub(crate) input_codec: Option<String>,
-    /// Hash function of the content ID [default: as the daemon is configured, sha2-256]
     #[arg(long, value_name = "FUNCTION")]
     pub(crate) hash: Option<String>,
-    /// Pin the nodes and everything below them
     #[arg(long)]
     pub(crate) pin: bool,
-    /// Accept blocks of up to 4 MiB; many peers accept no more than 2 MiB
     #[arg(long)]
     pub(crate) allow_big_block: bool,
 }
@@ -59,19 +53,14 @@ pub(crate) struct DagImportArgs {
     /// CAR files; standard input if none is given, or for "-"
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Pin the roots of the files, and everything below them [default: true, with --local-only false]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long)]
     pub(crate) pin_roots: Option<bool>,
-    /// Import parts of DAGs, without pins
     #[arg(long)]
     pub(crate) local_only: bool,
-    /// Accept blocks of up to 4 MiB; many peers accept no more than 2 MiB
     #[arg(long)]
     pub(crate) allow_big_block: bool,
-    /// Print the number of blocks and bytes in the files
     #[arg(long)]
     pub(crate) stats: bool,
-    /// Print nothing
     #[arg(long)]
     pub(crate) silent: bool,
     /// Show a progress bar [default: if standard error is a terminal]
@@ -84,14 +73,12 @@ pub(crate) struct DagExportArgs {
     /// Content ID of the root, or a path below one: CID/name, /ipfs/CID/name
     #[arg(value_name = "IPFS-PATH")]
     pub(crate) root: OsString,
-    /// Export only the blocks in the store of the daemon; leave out missing blocks and what is below them
     #[arg(long)]
     pub(crate) local_only: bool,
     /// Target file, replaced when the DAG is complete [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Show a progress bar [default: if standard error is a terminal]
-    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long)]
     pub(crate) progress: Option<bool>,
 }
 
@@ -100,7 +87,6 @@ pub(crate) struct DagStatArgs {
     /// Content IDs of the roots, or paths below them
     #[arg(required = true, value_name = "IPFS-PATH")]
     pub(crate) roots: Vec<OsString>,
-    /// Show a progress bar [default: if standard error is a terminal]
-    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long)]
     pub(crate) progress: Option<bool>,
 }

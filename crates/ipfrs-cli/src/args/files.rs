@@ -12,15 +12,13 @@ pub(crate) enum FilesCommand {
         /// Path of the directory
         #[arg(default_value = "/")]
         path: OsString,
-        /// Print content IDs and sizes too
-        #[arg(short, long)]
+        #[arg(long)]
         long: bool,
     },
     /// Print the state of a file or directory
     Stat {
         /// Path of the file or directory, or of content: /ipfs/CID
         path: OsString,
-        /// Also print how much of it is stored here
         #[arg(long)]
         with_local: bool,
     },
@@ -28,11 +26,9 @@ pub(crate) enum FilesCommand {
     Read {
         /// Path of the file
         path: OsString,
-        /// Number of bytes to skip
-        #[arg(short, long)]
+        #[arg(long)]
         offset: Option<u64>,
-        /// Maximum number of bytes to read
-        #[arg(short = 'n', long)]
+        #[arg(long)]
         count: Option<u64>,
     },
     /// Write to a file, at its beginning or at an offset
@@ -41,8 +37,7 @@ pub(crate) enum FilesCommand {
     Mkdir {
         /// Path of the new directory
         path: OsString,
-        /// Create missing directories above it, and accept an existing one
-        #[arg(short, long)]
+        #[arg(long)]
         parents: bool,
         #[command(flatten)]
         format: CidFormatArgs,
@@ -55,10 +50,8 @@ pub(crate) enum FilesCommand {
         source: OsString,
         /// Path of the copy; with a slash at its end, the directory for it
         dest: OsString,
-        /// Create missing directories above the copy
-        #[arg(short, long)]
+        #[arg(long)]
         parents: bool,
-        /// Replace an existing file
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -78,10 +71,8 @@ pub(crate) enum FilesCommand {
         /// Paths to remove
         #[arg(required = true)]
         paths: Vec<OsString>,
-        /// Remove directories too
-        #[arg(short, long)]
+        #[arg(long)]
         recursive: bool,
-        /// Remove directories too, and accept missing paths
         #[arg(long)]
         force: bool,
     },
@@ -111,10 +102,8 @@ pub(crate) enum FilesCommand {
     Touch {
         /// Path of the file or directory
         path: OsString,
-        /// Time in seconds since 1970 [default: now]
         #[arg(long, allow_hyphen_values = true)]
         mtime: Option<i64>,
-        /// Nanoseconds of the time
         #[arg(long)]
         mtime_nsecs: Option<u32>,
     },
@@ -126,23 +115,17 @@ pub(crate) struct FilesWriteArgs {
     pub(crate) path: OsString,
     /// File with the content [default: standard input]
     pub(crate) data: Option<PathBuf>,
-    /// Offset of the first byte
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) offset: Option<u64>,
-    /// Create the file if it does not exist
-    #[arg(short = 'e', long)]
+    #[arg(long)]
     pub(crate) create: bool,
-    /// Create missing directories above the file
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) parents: bool,
-    /// Truncate the file first
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) truncate: bool,
-    /// Maximum number of bytes to write
-    #[arg(short = 'n', long)]
+    #[arg(long)]
     pub(crate) count: Option<u64>,
-    /// Use raw blocks for new leaves [default: as the daemon is configured, or if the CID version is 1]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long)]
     pub(crate) raw_leaves: Option<bool>,
     #[command(flatten)]
     pub(crate) format: CidFormatArgs,
@@ -152,17 +135,14 @@ pub(crate) struct FilesWriteArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CidFormatArgs {
-    /// CID version of new nodes, 0 or 1
-    #[arg(long, alias = "cid-ver")]
+    #[arg(long)]
     pub(crate) cid_version: Option<u64>,
-    /// Hash function of new nodes; makes the CID version 1
     #[arg(long)]
     pub(crate) hash: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct FlushArgs {
-    /// Make the change durable; --flush=false defers that to `files flush` [default: true]
-    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long)]
     pub(crate) flush: Option<bool>,
 }

@@ -17,7 +17,6 @@ pub(crate) struct FilestoreLsArgs {
     /// Blocks to list [default: all]
     #[arg(value_name = "CID")]
     pub(crate) cids: Vec<String>,
-    /// Sort by file and offset
     #[arg(long, conflicts_with = "cids")]
     pub(crate) file_order: bool,
 }
@@ -27,10 +26,8 @@ pub(crate) struct FilestoreVerifyArgs {
     /// Blocks to check [default: all]
     #[arg(value_name = "CID")]
     pub(crate) cids: Vec<String>,
-    /// Check in the order of files and offsets
     #[arg(long, conflicts_with = "cids")]
     pub(crate) file_order: bool,
-    /// Remove the references to blocks that cannot be read, even if they are pinned
     #[arg(long)]
     pub(crate) remove_bad_blocks: bool,
 }

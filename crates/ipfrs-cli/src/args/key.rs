@@ -28,11 +28,9 @@ pub(crate) enum KeyCommand {
 pub(crate) struct KeyGenArgs {
     /// Name of the key
     pub(crate) name: String,
-    /// Type of the key: ed25519, rsa or secp256k1
-    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ed25519", value_parser = value::as_a::<KeyType>)]
+    #[arg(long = "type", value_name = "TYPE", value_parser = value::as_a::<KeyType>)]
     pub(crate) key_type: String,
-    /// Size of an RSA key in bits: 2048, 3072, 4096 or 8192 [default: 2048]
-    #[arg(short, long, value_name = "BITS")]
+    #[arg(long, value_name = "BITS")]
     pub(crate) size: Option<u32>,
     #[command(flatten)]
     pub(crate) encoding: KeyEncoding,
@@ -41,14 +39,12 @@ pub(crate) struct KeyGenArgs {
 /// Encoding of IDs in the output.
 #[derive(Debug, Args)]
 pub(crate) struct KeyEncoding {
-    /// Encoding of IDs: b58mh for peer IDs, or the base of a content ID [default: base36]
     #[arg(long, value_name = "BASE")]
     pub(crate) ipns_base: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct KeyListArgs {
-    /// Also print IDs
     #[arg(short)]
     pub(crate) long: bool,
     #[command(flatten)]
@@ -61,8 +57,7 @@ pub(crate) struct KeyRenameArgs {
     pub(crate) from: String,
     /// New name
     pub(crate) to: String,
-    /// Replace and lose an existing key with the new name
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) encoding: KeyEncoding,
@@ -73,7 +68,6 @@ pub(crate) struct KeyRmArgs {
     /// Names of the keys; either all of them are removed or none
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// Also print IDs
     #[arg(short)]
     pub(crate) long: bool,
     #[command(flatten)]
@@ -86,10 +80,8 @@ pub(crate) struct KeyImportArgs {
     pub(crate) name: String,
     /// File with the key, or "-" for standard input
     pub(crate) file: PathBuf,
-    /// Format of the file: libp2p-protobuf-cleartext or pem-pkcs8-cleartext
-    #[arg(short, long, default_value = "libp2p-protobuf-cleartext", value_parser = value::as_a::<KeyFormat>)]
+    #[arg(long, value_parser = value::as_a::<KeyFormat>)]
     pub(crate) format: String,
-    /// Also accept ECDSA keys, which few implementations support
     #[arg(long)]
     pub(crate) allow_any_key_type: bool,
     #[command(flatten)]

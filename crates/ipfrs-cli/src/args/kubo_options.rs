@@ -4,12 +4,10 @@ use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{Arg, ArgAction, Command, CommandFactory};
-use ipfrs_interface::{Config, Embedded};
-use ipfrs_rpc::client::Request;
-use serde_json::Value;
+use ipfrs_rpc::commands::{self, Effect, Opt};
 
 use super::Cli;
-use crate::api::Api;
+use super::shared_options::{defined, path};
 
 /// A command, names of options, and the reason why they differ.
 type Exception = (&'static str, &'static [&'static str], &'static str);
@@ -66,14 +64,8 @@ enum Kind {
     Text,
 }
 
-/// An option as the RPC defines it.
-struct Defined {
-    kind: Kind,
-    /// Whether the response depends on it.
-    has_effect: bool,
-}
-
-type ByCommand<T> = BTreeMap<String, BTreeMap<String, T>>;
+/// Commands by their paths.
+type Commands = BTreeMap<String, Command>;
 
 fn pairs(exceptions: &[Exception]) -> BTreeSet<(String, String)> {
     let each = exceptions.iter().flat_map(|(command, names, _)| names.iter().map(move |name| (*command, *name)));
@@ -98,75 +90,66 @@ fn kind(option: &Arg) -> Kind {
     if is_number { Kind::Number } else { Kind::Text }
 }
 
-/// Adds the options of the commands below a command.
-fn add_offered(command: &Command, path: &str, found: &mut ByCommand<Kind>) {
+/// Adds the commands below a command.
+fn add_offered(command: &Command, parent: &str, found: &mut Commands) {
     for below in command.get_subcommands() {
-        let name = below.get_name();
-        let path = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-        let options = below.get_arguments().filter(|option| !option.is_positional());
-        let kinds = options.flat_map(|option| names(option).into_iter().map(move |name| (name, kind(option))));
-        found.insert(path.clone(), kinds.collect());
+        let path = path(parent, below.get_name());
         add_offered(below, &path, found);
+        found.insert(path, below.clone());
     }
 }
 
-/// Returns the options of all commands of the RPC, from its OpenAPI document.
-fn defined(document: &Value) -> ByCommand<Defined> {
-    let parameters_of = |path: &Value| path["post"]["parameters"].as_array().cloned().unwrap_or_default();
-    // The command has only the options of all commands.
-    let of_all = parameters_of(&document["paths"]["/api/v0/shutdown"]);
-    let is_of_all = |option: &&Value| of_all.iter().any(|known| known["name"] == option["name"]);
-    let mut commands = ByCommand::new();
-    for (path, item) in document["paths"].as_object().into_iter().flatten() {
-        let Some(command) = path.strip_prefix("/api/v0/") else { continue };
-        let options = commands.entry(command.to_owned()).or_default();
-        for option in parameters_of(item).iter().filter(|option| option["name"] != "arg" && !is_of_all(option)) {
-            let kind = match option["schema"]["type"].as_str() {
-                Some("boolean") => Kind::Flag,
-                Some("integer") => Kind::Number,
-                _ => Kind::Text,
-            };
-            let description = option["description"].as_str().unwrap_or_default();
-            let has_effect = !["No effect", "Not supported"].iter().any(|text| description.contains(text));
-            // The description begins with: Also `e`, `edge`.
-            let others = description.strip_prefix("Also ").and_then(|rest| Some(rest.split_once('.')?.0));
-            let others = others.into_iter().flat_map(|others| others.split(", ")).map(|name| name.trim_matches('`'));
-            for name in option["name"].as_str().into_iter().chain(others) {
-                options.insert(name.to_owned(), Defined { kind, has_effect });
-            }
-        }
-    }
-    commands
+fn offered() -> Commands {
+    let mut found = Commands::new();
+    add_offered(&Cli::command(), "", &mut found);
+    found
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn options_are_those_that_the_rpc_defines() {
-    let repo = tempfile::tempdir().unwrap();
-    let api = Api::local(Embedded::open(&Config::default(), repo.path(), "a test").await.unwrap());
-    let document: Value = api.call(Request::get("/openapi.json")).await.unwrap().json().await.unwrap();
-    api.close().await.unwrap();
-    let mut offered = ByCommand::new();
-    add_offered(&Cli::command(), "", &mut offered);
+fn options(command: &Command) -> impl Iterator<Item = &Arg> {
+    command.get_arguments().filter(|option| !option.is_positional())
+}
+
+/// Returns the kind of value of an option of the RPC.
+fn kind_in_rpc(option: &Opt) -> Kind {
+    match option.kind() {
+        commands::Kind::Bool => Kind::Flag,
+        commands::Kind::Int | commands::Kind::Int64 | commands::Kind::Uint | commands::Kind::Uint64 => Kind::Number,
+        commands::Kind::Text | commands::Kind::List => Kind::Text,
+    }
+}
+
+#[test]
+fn options_are_those_that_the_rpc_defines() {
+    let by_path = offered();
     let (mut left_out, mut own, mut other_type) = (pairs(LEFT_OUT), pairs(OWN), pairs(OTHER_TYPE));
     let (mut compared, mut differences) = (0, Vec::new());
-    for (command, defined) in &defined(&document) {
-        let Some(offered) = offered.get(command) else { continue };
+    for definition in commands::all() {
+        let Some(command) = by_path.get(definition.path) else { continue };
         compared += 1;
-        for (name, Defined { kind, has_effect }) in defined {
-            let pair = (command.clone(), name.clone());
-            match offered.get(name) {
-                None if *has_effect && !left_out.remove(&pair) => {
-                    differences.push(format!("{command}: {name} is not offered"));
+        let path = definition.path;
+        let offered: BTreeMap<_, _> = options(command)
+            .flat_map(|option| names(option).into_iter().map(move |name| (name, kind(option))))
+            .collect();
+        for option in definition.own_options() {
+            let has_effect = !matches!(option.effect(), Effect::Unused | Effect::Refused(_));
+            let kind = kind_in_rpc(option);
+            for name in option.names() {
+                let pair = (path.to_owned(), (*name).to_owned());
+                match offered.get(*name) {
+                    None if has_effect && !left_out.remove(&pair) => {
+                        differences.push(format!("{path}: {name} is not offered"));
+                    }
+                    Some(other) if *other != kind && !other_type.remove(&pair) => {
+                        differences.push(format!("{path}: {name} is a {other:?}, and the RPC has a {kind:?}"));
+                    }
+                    _ => {}
                 }
-                Some(other) if other != kind && !other_type.remove(&pair) => {
-                    differences.push(format!("{command}: {name} is a {other:?}, and the RPC has a {kind:?}"));
-                }
-                _ => {}
             }
         }
-        for name in offered.keys().filter(|name| !defined.contains_key(*name)) {
-            if !own.remove(&(command.clone(), name.clone())) {
-                differences.push(format!("{command}: {name} is not an option of the RPC"));
+        let in_rpc: BTreeSet<_> = definition.own_options().flat_map(Opt::names).copied().collect();
+        for name in offered.keys().filter(|name| !in_rpc.contains(name.as_str())) {
+            if !own.remove(&(path.to_owned(), name.clone())) {
+                differences.push(format!("{path}: {name} is not an option of the RPC"));
             }
         }
     }
@@ -174,4 +157,26 @@ async fn options_are_those_that_the_rpc_defines() {
     assert!(differences.is_empty(), "{differences:#?}");
     let unused: Vec<_> = left_out.iter().chain(&own).chain(&other_type).collect();
     assert!(unused.is_empty(), "no longer exceptions: {unused:?}");
+}
+
+#[test]
+fn shared_options_are_described_by_the_rpc() {
+    let (by_path, mut shared) = (offered(), 0);
+    for definition in commands::all() {
+        for option in by_path.get(definition.path).into_iter().flat_map(options) {
+            let Some(defined) = defined(option, definition) else { continue };
+            shared += 1;
+            let place = format!("{}: {}", definition.path, defined.name());
+            let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+            let described = defined.help_text().unwrap_or_else(|| panic!("{place} has no help"));
+            let rest = help.strip_prefix(described).unwrap_or_else(|| panic!("{place}: {help}"));
+            let defaults: Vec<_> = option.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+            match defined.default_value() {
+                None => assert!(rest.is_empty() && defaults.is_empty(), "{place}: {help}, {defaults:?}"),
+                Some(default) if defaults.is_empty() => assert_eq!(rest, format!(" [default: {default}]"), "{place}"),
+                Some(default) => assert!(rest.is_empty() && defaults == [default], "{place}: {help}, {defaults:?}"),
+            }
+        }
+    }
+    assert!(shared > 140, "{shared}");
 }

@@ -6,8 +6,7 @@ use clap::{Args, Subcommand};
 pub(crate) enum SwarmCommand {
     /// List the connected peers
     Peers {
-        /// Also print the direction and the latency of each connection
-        #[arg(short, long)]
+        #[arg(long)]
         verbose: bool,
     },
     /// List the known addresses of peers
@@ -54,8 +53,7 @@ pub(crate) struct PingArgs {
     /// ID of a connected peer, or an address such as /ip4/192.0.2.1/tcp/4001/p2p/12D3Koo...
     #[arg(value_name = "PEER")]
     pub(crate) peer: String,
-    /// Number of round trips, one per second
-    #[arg(short = 'n', long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub(crate) count: u32,
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use super::RemotePinCommand;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PinCommand {
@@ -27,14 +27,11 @@ pub(crate) struct PinAddArgs {
     /// Content IDs, or paths below them; either all of them are pinned or none
     #[arg(required = true, value_name = "IPFS-PATH")]
     pub(crate) paths: Vec<OsString>,
-    /// Pin everything below them too; --recursive=false pins single blocks [default: true]
-    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub(crate) recursive: Option<bool>,
-    /// Name of the pins
-    #[arg(short, long)]
+    #[arg(long, action = ArgAction::Set)]
+    pub(crate) recursive: bool,
+    #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Show a progress bar [default: if standard error is a terminal, without --json]
-    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(short, long)]
     pub(crate) progress: Option<bool>,
 }
 
@@ -43,8 +40,7 @@ pub(crate) struct PinRmArgs {
     /// Content IDs, or paths below them; either all of them are unpinned or none
     #[arg(required = true, value_name = "IPFS-PATH")]
     pub(crate) paths: Vec<OsString>,
-    /// Remove recursive pins too; --recursive=false removes only pins of single blocks [default: true]
-    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long)]
     pub(crate) recursive: Option<bool>,
 }
 
@@ -78,17 +74,13 @@ pub(crate) struct PinLsArgs {
     /// Content IDs, or paths below them; one that is not pinned is an error [default: all pins]
     #[arg(value_name = "IPFS-PATH")]
     pub(crate) paths: Vec<OsString>,
-    /// Types of pins to list
-    #[arg(short = 't', long = "type", value_enum, default_value = "all")]
+    #[arg(long = "type", value_enum)]
     pub(crate) kind: PinType,
-    /// Print only content IDs
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) quiet: bool,
-    /// Print the names of pins
     #[arg(long)]
     pub(crate) names: bool,
-    /// List only pins whose name contains this text
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) name: Option<String>,
 }
 
@@ -100,17 +92,14 @@ pub(crate) struct PinUpdateArgs {
     /// Path of the content to pin
     #[arg(value_name = "TO-PATH")]
     pub(crate) to: OsString,
-    /// Remove the old pin; --unpin=false keeps both [default: true]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long)]
     pub(crate) unpin: Option<bool>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PinVerifyArgs {
-    /// Also print complete pins
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) verbose: bool,
-    /// Print only the content IDs of incomplete pins
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) quiet: bool,
 }

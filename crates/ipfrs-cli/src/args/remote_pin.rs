@@ -22,29 +22,22 @@ pub(crate) struct RemotePinAddArgs {
     /// Content ID, or a path below one
     #[arg(value_name = "IPFS-PATH")]
     pub(crate) path: OsString,
-    /// Name of the service
     #[arg(long)]
     pub(crate) service: String,
-    /// Name of the pin
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Return when the service has accepted the request
     #[arg(long)]
     pub(crate) background: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RemotePinLsArgs {
-    /// Name of the service
     #[arg(long)]
     pub(crate) service: String,
-    /// Only pins with this name
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Only pins of these content IDs, with commas between them
     #[arg(long, value_name = "CID", value_delimiter = ',')]
     pub(crate) cid: Vec<String>,
-    /// Only pins in these states: queued, pinning, pinned, failed [default: pinned]
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub(crate) status: Vec<String>,
 }
@@ -53,7 +46,6 @@ pub(crate) struct RemotePinLsArgs {
 pub(crate) struct RemotePinRmArgs {
     #[command(flatten)]
     pub(crate) which: RemotePinLsArgs,
-    /// Remove more than one pin
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -71,7 +63,6 @@ pub(crate) enum RemoteServiceCommand {
     },
     /// List the services
     Ls {
-        /// Ask each service for the number of its pins: queued/pinning/pinned/failed
         #[arg(long)]
         stat: bool,
     },

@@ -18,8 +18,7 @@ pub(crate) enum RepoCommand {
     Verify(RepoVerifyArgs),
     /// Print the version of the repo's layout
     Version {
-        /// Print the version alone
-        #[arg(short, long)]
+        #[arg(long)]
         quiet: bool,
     },
 }
@@ -59,39 +58,30 @@ pub(crate) struct RepoRestoreArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RepoGcArgs {
-    /// Print only the content IDs of removed blocks
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) quiet: bool,
-    /// Print only the summary
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) silent: bool,
-    /// Run garbage collection even though pins were lost; content without a pin is then lost too
     #[arg(long)]
     pub(crate) force: bool,
-    /// Show a progress bar [default: if standard error is a terminal, without --json and --quiet]
-    #[arg(short, long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(short, long)]
     pub(crate) progress: Option<bool>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RepoStatArgs {
-    /// Print sizes with units, such as 1.5 MiB
-    #[arg(short = 'H', long)]
+    #[arg(long)]
     pub(crate) human: bool,
-    /// Print only sizes
-    #[arg(short, long)]
+    #[arg(long)]
     pub(crate) size_only: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RepoVerifyArgs {
-    /// Remove corrupt blocks
     #[arg(long)]
     pub(crate) drop: bool,
-    /// Remove corrupt blocks and retrieve them from the sources of the daemon
     #[arg(long)]
     pub(crate) heal: bool,
-    /// Longest time to retrieve one block, such as 30s; 0 for no limit [default: 30s]
     #[arg(long, value_name = "DURATION", requires = "heal")]
     pub(crate) heal_timeout: Option<String>,
     /// Print only corrupt blocks

@@ -94,7 +94,7 @@ fn formatted(request: Request, format: &CidFormatArgs) -> Request {
 }
 
 fn flushed(request: Request, flush: &FlushArgs) -> Request {
-    request.with("flush", flush.flush.unwrap_or(true))
+    request.with_some("flush", flush.flush)
 }
 
 /// Prints entries sorted by name, with one line of JSON for each.

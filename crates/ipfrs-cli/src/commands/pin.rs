@@ -31,14 +31,13 @@ pub(super) async fn run(api: &Api, command: PinCommand, out: &mut Output) -> Res
 
 async fn add(api: &Api, args: &PinAddArgs, out: &mut Output) -> Result<()> {
     let progress = Progress::items(Watched { wanted: args.progress, is_silent: out.is_json() }, "blocks");
-    let recursive = args.recursive.unwrap_or(true);
     let request = Request::command("pin/add")
         .with_args(&args.paths)
-        .with("recursive", recursive)
+        .with("recursive", args.recursive)
         .with_some("name", args.name.as_ref())
         .with("progress", progress.is_shown());
     let mut response = api.call(request).await?;
-    let how = if recursive { "recursively" } else { "directly" };
+    let how = if args.recursive { "recursively" } else { "directly" };
     while let Some(line) = response.line::<PinnedLine>().await? {
         match line {
             PinnedLine::Progress(walked) => progress.reached(walked.progress),
@@ -52,7 +51,7 @@ async fn add(api: &Api, args: &PinAddArgs, out: &mut Output) -> Result<()> {
 
 async fn rm(api: &Api, args: &PinRmArgs, out: &mut Output) -> Result<()> {
     let request = Request::command("pin/rm").with_args(&args.paths);
-    let unpinned: Pins = api.call(request.with("recursive", args.recursive.unwrap_or(true))).await?.json().await?;
+    let unpinned: Pins = api.call(request.with_some("recursive", args.recursive)).await?.json().await?;
     print_all(&unpinned.pins, |cid| format!("unpinned {cid}"), out)
 }
 
@@ -80,7 +79,7 @@ async fn ls(api: &Api, args: &PinLsArgs, out: &mut Output) -> Result<()> {
 
 async fn update(api: &Api, args: &PinUpdateArgs, out: &mut Output) -> Result<()> {
     let request = Request::command("pin/update").with_args([&args.from, &args.to]);
-    let updated: Pins = api.call(request.with("unpin", args.unpin.unwrap_or(true))).await?.json().await?;
+    let updated: Pins = api.call(request.with_some("unpin", args.unpin)).await?.json().await?;
     let [from, to] = updated.pins.as_slice() else { bail!("the server's response does not name two pins") };
     if out.is_json() {
         return out.object(&serde_json::json!({ "From": from, "To": to }));

@@ -1,14 +1,15 @@
 //! Operations of the RPC, from its commands.
 
+use ipfrs_rpc::commands::{Definition, Kind};
 use ipfrs_rpc::types::RpcFailure;
 use utoipa::openapi::path::{ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::ArrayBuilder;
 use utoipa::openapi::{HttpMethod, Required};
 
 use super::operation::{Described, Operation, binary, boolean, integer, object, one_of, size, text, texts};
-use crate::rpc::Kind;
+use crate::rpc::command::Command;
 use crate::rpc::commands;
-use crate::rpc::definition::Command;
+use crate::rpc::options::remark;
 
 /// Option of all commands, whose other values are refused.
 const ENCODING: &str = "encoding";
@@ -21,10 +22,12 @@ pub(super) fn operations() -> Vec<Operation> {
 }
 
 fn describe(command: &'static Command) -> Described {
-    let mut operation = Described::new(HttpMethod::Post, &format!("/api/v0/{}", command.path), TAG, command.summary);
-    operation = with_arguments(operation, command);
-    for option in command.all_options() {
-        let (names, kind, remark) = (option.names(), option.kind(), option.remark());
+    let definition = command.definition;
+    let path = format!("/api/v0/{}", definition.path);
+    let mut operation = Described::new(HttpMethod::Post, &path, TAG, definition.summary);
+    operation = with_arguments(operation, definition);
+    for option in definition.all_options() {
+        let (names, kind, remark) = (option.names(), option.kind(), remark(option));
         let others = names.iter().skip(1).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         let short = if others.is_empty() { others } else { format!("Also {others}. ") };
         let schema = match kind {
@@ -37,7 +40,7 @@ fn describe(command: &'static Command) -> Described {
         let schema = if option.name() == ENCODING { one_of(&["json", "text", "xml"]) } else { schema };
         operation = operation.query(option.name(), schema, (short + &remark).trim());
     }
-    if command.file().is_some() {
+    if definition.file().is_some() {
         operation =
             operation.body("multipart/form-data", object()).body("application/octet-stream", binary()).needs_body();
     }
@@ -62,7 +65,7 @@ fn describe(command: &'static Command) -> Described {
         .sends("500", "", "application/xml", text())
 }
 
-fn with_arguments(operation: Described, command: &Command) -> Described {
+fn with_arguments(operation: Described, command: &Definition) -> Described {
     let most = command.texts().count();
     if most == 0 {
         return operation;

@@ -34,9 +34,6 @@ use crate::error::RpcError;
 use crate::request_id::operation_id;
 use crate::state::AppState;
 
-/// Default of `inline-limit` if only `inline` is given, as in Kubo.
-const DEFAULT_INLINE_LIMIT_BYTES: usize = 32;
-
 /// Maximum length of a symlink target, in bytes (`PATH_MAX` on Linux).
 const MAX_TARGET_BYTES: usize = 4_096;
 
@@ -103,7 +100,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
 }
 
 fn options(args: &Args) -> Result<AddOptions, RpcError> {
-    let pin = args.bool("pin").unwrap_or(true);
+    let pin = args.is_set("pin");
     let pin_name = args.text("pin-name").unwrap_or_default().to_owned();
     if args.text("pin-name").is_some() && (!pin || args.is_set("only-hash")) {
         let why = "pin-name option requires pin to be set: pin=false and only-hash create no pin";
@@ -111,7 +108,7 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
     }
     // Before the content arrives.
     check_pin_name(&pin_name)?;
-    let inline_limit = args.number("inline-limit")?.unwrap_or(DEFAULT_INLINE_LIMIT_BYTES);
+    let inline_limit = args.number("inline-limit")?.unwrap_or_default();
     Ok(AddOptions {
         profile: args.text("profile").map(str::parse).transpose()?,
         // Kubo's Go clients send -1 for an unset version.
@@ -133,7 +130,7 @@ fn options(args: &Args) -> Result<AddOptions, RpcError> {
         fscache: args.is_set("fscache"),
         only_hash: args.is_set("only-hash"),
         wrap_with_directory: args.is_set("wrap-with-directory"),
-        skip_empty_directories: !args.bool("empty-dirs").unwrap_or(true),
+        skip_empty_directories: !args.is_set("empty-dirs"),
         unpinned: !pin,
         pin_name,
         to_files: args.text("to-files").map(to_files).transpose()?,

@@ -11,12 +11,13 @@ use http::request::Parts;
 use ipfrs_core::{Base, Cid, Error, Result, cid_text, cid_to_string, to_base, uri_as_path};
 use ipfrs_middleware::{RequestDeadline, RequestMemory};
 use ipfrs_node::{ContentPath, LinkName, Node};
+use ipfrs_rpc::commands::Definition;
 use ipfrs_rpc::duration;
 use ipfrs_rpc::types::CidLink;
 use percent_encoding::percent_decode_str;
 
+use super::command::Command;
 use super::command_result::has_body;
-use super::definition::Command;
 use super::options::Options;
 use super::paths::{cleaned, content_path};
 use super::{multipart, stdin};
@@ -75,30 +76,31 @@ impl Args {
     async fn read(state: &AppState, mut request: Request) -> Result<(Request, RunningCommand), RpcError> {
         let command: &'static Command =
             *request.extensions().get().ok_or_else(|| Error::internal("a command has no definition"))?;
+        let definition = command.definition;
         if let Some(deadline) = request.extensions().get::<RequestDeadline>().filter(|_| command.is_maintenance) {
             deadline.lift();
         }
-        let found = uri_arguments(request.uri().path(), request.uri().query().unwrap_or_default(), command);
+        let found = uri_arguments(request.uri().path(), request.uri().query().unwrap_or_default(), definition);
         let UriArguments { mut arguments, mut paths, options } = found;
         let is_multipart = multipart::boundary(request.headers())?.is_some();
-        if let Some(file) = command.file().filter(|_| !is_multipart && !has_body(&request)) {
+        if let Some(file) = definition.file().filter(|_| !is_multipart && !has_body(&request)) {
             return Err(RpcError::Request(format!("file argument '{}' is required", file.name)));
         }
-        let parsed = Options::read(command.tables(), &options)?;
+        let parsed = Options::read(definition.tables(), &options)?;
         let render = Render::of(&parsed)?;
-        let (lines, memory) = stdin::read(state, command.argument_in_body(), &mut request).await?;
+        let (lines, memory) = stdin::read(state, definition.argument_in_body(), &mut request).await?;
         arguments.extend(lines.iter().map(|line| line.to_string_lossy().into_owned()));
         paths.extend(lines);
-        check_arguments(command, arguments.len())?;
+        check_arguments(definition, arguments.len())?;
         let takes_trailers = takes_trailers(request.headers());
         let memory = memory.map(Arc::new);
         // Keys of services and values of settings must not be shown.
-        let shown = match command.path {
+        let shown = match definition.path {
             "pin/remote/service/add" => &[],
             "config" => &arguments[..arguments.len().min(1)],
             _ => arguments.as_slice(),
         };
-        let running = state.command_log.begin(command.path, shown, &options);
+        let running = state.command_log.begin(definition.path, shown, &options);
         let options = parsed;
         let (online, local) = (options.global("offline").map(|offline| !offline), options.global("local"));
         let local = local.unwrap_or(false);
@@ -206,6 +208,11 @@ impl Args {
         self.options.text(name)
     }
 
+    /// Returns the text of an option that has a default.
+    pub(super) fn text_or_default(&self, name: &str) -> &str {
+        self.text(name).unwrap_or_default()
+    }
+
     /// Returns the values of an option that is a list.
     pub(super) fn texts(&self, name: &str) -> impl Iterator<Item = &str> {
         self.options.texts(name)
@@ -231,7 +238,7 @@ impl Args {
         self.options.set(name);
     }
 
-    /// Whether a Boolean option is set. The default is false.
+    /// Whether a Boolean option is set. Without a default in its definition, it is false.
     pub(super) fn is_set(&self, name: &str) -> bool {
         self.bool(name).unwrap_or(false)
     }
@@ -276,7 +283,7 @@ pub(super) struct UriArguments {
 }
 
 /// Returns the arguments and options in the path and the query of a request.
-pub(super) fn uri_arguments(path: &str, query: &str, command: &Command) -> UriArguments {
+pub(super) fn uri_arguments(path: &str, query: &str, command: &Definition) -> UriArguments {
     let mut found = UriArguments::default();
     if let Some(escaped) = argument_in_path(path, command.path) {
         let argument: LinkName = percent_decode_str(escaped).collect::<Vec<_>>().into();
@@ -302,7 +309,7 @@ fn argument_in_path<'a>(path: &'a str, command: &str) -> Option<&'a str> {
 }
 
 /// Checks the number of arguments. As in Kubo, a command without arguments ignores them.
-fn check_arguments(command: &Command, given: usize) -> Result<(), RpcError> {
+fn check_arguments(command: &Definition, given: usize) -> Result<(), RpcError> {
     if let Some(missing) = command.texts().nth(given).filter(|argument| argument.is_required) {
         return Err(RpcError::Request(format!("argument {:?} is required", missing.name)));
     }

@@ -42,7 +42,7 @@ struct Conversion {
 /// base. Sends a line for each.
 pub(super) async fn format(args: Args) -> CommandResult {
     let text = |option| args.nonempty_text(option);
-    let format = args.text("f").unwrap_or("%s").to_owned();
+    let format = args.text_or_default("f").to_owned();
     if !format.contains('%') {
         return Err(Error::invalid(format!("invalid format string: {format:?}")).into());
     }

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use axum::extract::Extension;
 use futures::stream;
+use ipfrs_rpc::commands::{Definition, Opt};
 use ipfrs_rpc::types::{CommandOption, CommandTree, Dependency};
 
 use super::args::Args;
 use super::command_result::CommandResult;
-use super::definition::Command;
-use super::options::Opt;
 use super::output;
 
 /// Resolved packages of the workspace from which the daemon is built. The file is a symlink inside the crate, so that
@@ -24,7 +23,7 @@ pub(super) async fn commands(Extension(tree): Extension<Arc<CommandTree>>) -> Co
 }
 
 /// Returns commands as a tree.
-pub(super) fn tree(commands: impl Iterator<Item = &'static Command>) -> CommandTree {
+pub(super) fn tree(commands: impl Iterator<Item = &'static Definition>) -> CommandTree {
     let (mut root, mut globals) = (Branch::default(), [].as_slice());
     for command in commands {
         let [options, group_options, of_all] = command.tables();

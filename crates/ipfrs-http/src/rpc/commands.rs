@@ -1,4 +1,4 @@
-//! The commands: the source of their routes, their arguments, and every option that Kubo defines for them.
+//! The commands: definitions of `ipfrs-rpc`, each with its access, its response and its handler.
 
 mod content;
 mod daemon;
@@ -8,11 +8,12 @@ mod names;
 mod network;
 mod pins;
 mod responses;
-mod shared;
 
 use std::collections::BTreeSet;
 
-use super::definition::Command;
+use ipfrs_rpc::commands::all as definitions;
+
+use super::command::Command;
 
 /// Returns all commands.
 pub(crate) fn all() -> impl Iterator<Item = &'static Command> {
@@ -24,29 +25,22 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Command> {
 
 /// Returns the prefixes of commands that are no commands.
 pub(super) fn groups() -> BTreeSet<&'static str> {
-    let prefixes = |command: &'static Command| command.path.match_indices('/').map(|(end, _)| &command.path[..end]);
-    let is_command = |prefix: &&str| all().any(|command| command.path == *prefix);
-    all().flat_map(prefixes).filter(|prefix| !is_command(prefix)).collect()
+    let prefixes = |path: &'static str| path.match_indices('/').map(move |(end, _)| &path[..end]);
+    let paths = || definitions().map(|command| command.path);
+    let is_command = |prefix: &&str| paths().any(|path| path == *prefix);
+    paths().flat_map(prefixes).filter(|prefix| !is_command(prefix)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
-    use crate::rpc::options::Opt;
 
     #[test]
-    fn definitions_are_unambiguous() {
-        let mut paths = BTreeSet::new();
-        for command in all() {
-            assert!(paths.insert(command.path), "{} is defined twice", command.path);
-            let mut names = BTreeSet::new();
-            for name in command.all_options().flat_map(Opt::names) {
-                assert!(names.insert(*name), "{}: option {name} is defined twice", command.path);
-            }
-            let mut optional = command.texts().skip_while(|argument| argument.is_required);
-            assert!(optional.all(|argument| !argument.is_required), "{}: an optional argument is first", command.path);
-        }
+    fn each_definition_has_one_command() {
+        let served: Vec<_> = all().map(|command| command.definition.path).collect();
+        let (paths, defined): (BTreeSet<_>, BTreeSet<_>) =
+            (served.iter().copied().collect(), definitions().map(|command| command.path).collect());
+        assert_eq!(served.len(), paths.len(), "a command is served twice");
+        assert_eq!(paths, defined);
     }
 }

@@ -47,7 +47,7 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Comman
 /// `dag/get?arg=path[&output-codec=]`: returns a block, or the value at a path within it, as dag-json or in another
 /// codec.
 pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandResult {
-    let output = args.text("output-codec").map_or(Ok(codec::DAG_JSON), codec::parse)?;
+    let output = codec::parse(args.text_or_default("output-codec"))?;
     let path = args.path(&state.node, "ref").await?;
     let (_, node) = state.node.get_node(path, output).await?;
     let length = node.len() as u64;
@@ -57,12 +57,11 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
 /// `dag/put[?input-codec=][&store-codec=][&hash=][&pin=][&allow-big-block=]`: stores each file of a multipart body, or
 /// the body itself, as a node.
 pub(super) async fn put(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
-    let named = |option, default| args.text(option).map_or(Ok(default), codec::parse);
     let options = put_options(&args);
     let node = PutNode {
         data: Bytes::new(),
-        input: named("input-codec", codec::DAG_JSON)?,
-        store: named("store-codec", codec::DAG_CBOR)?,
+        input: codec::parse(args.text_or_default("input-codec"))?,
+        store: codec::parse(args.text_or_default("store-codec"))?,
         hash: args
             .nonempty_text("hash")
             .map_or(Ok(state.node.default_hash()), |name| hash_option::named(name, |unknown| unknown))?,

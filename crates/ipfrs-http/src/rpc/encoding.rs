@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use self::lines::Lines;
 use super::args::Args;
-use super::definition::Command;
+use super::command::Command;
 use super::text::{self, Done, Form};
 use super::xml::{self, Shape};
 use crate::error::RpcError;
@@ -134,7 +134,7 @@ pub(super) async fn convert(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let (encoding, path) = (Encoding::of(&request), command.path);
+    let (encoding, path) = (Encoding::of(&request), command.definition.path);
     if encoding == Encoding::Json {
         return next.run(request).await;
     }
@@ -196,8 +196,9 @@ async fn converted(
 
 #[cfg(test)]
 mod tests {
+    use ipfrs_rpc::commands;
+
     use super::*;
-    use crate::rpc::commands;
     use crate::rpc::xml::always_fails;
 
     /// Whether a command sends bytes or nothing.

@@ -42,9 +42,9 @@ fn two<'a>(args: &'a Args, first: &str, second: &str) -> Result<(&'a LinkName, &
     }
 }
 
-/// Whether a command flushes its change, which is the default.
+/// Whether a command flushes its change.
 fn flushes(args: &Args) -> bool {
-    args.bool("flush").unwrap_or(true)
+    args.is_set("flush")
 }
 
 /// Returns the format that `cid-version` and `hash` select, if one of them is given.

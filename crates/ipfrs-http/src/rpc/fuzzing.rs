@@ -10,15 +10,16 @@ use http::{HeaderMap, HeaderValue};
 use ipfrs_core::Error;
 use ipfrs_middleware::MemoryPool;
 use ipfrs_node::{Attributes, LinkName, MemoryStore, Node, NodeConfig};
+use ipfrs_rpc::commands::{self, Kind};
 use prometheus::Registry;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use super::args::uri_arguments;
+use super::attributes;
 use super::multipart::{PartKind, Parts, boundary};
 use super::options::Options;
 use super::paths::{checked_path, cleaned};
-use super::{Kind, attributes, commands};
 
 /// Parses the arguments and options of one of the commands. Both parsers of the query find the same arguments.
 pub(crate) fn arguments(command: u8, path: &str, query: &str) {
@@ -48,7 +49,7 @@ pub(crate) fn arguments(command: u8, path: &str, query: &str) {
             // An empty list is as none.
             Kind::List => is_given && options.texts(name).all(|text| !text.is_empty() && !text.contains(',')),
         };
-        assert_eq!(is_read, is_given, "{name}");
+        assert_eq!(is_read, is_given || option.default_value().is_some(), "{name}");
     }
 }
 

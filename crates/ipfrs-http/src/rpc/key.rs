@@ -35,7 +35,7 @@ pub(super) enum KeyEncoding {
 
 impl KeyEncoding {
     fn of(args: &Args) -> Result<Self> {
-        args.text("ipns-base").map_or(Ok(Self::Cid(Base::Base36Lower)), Self::named)
+        Self::named(args.text_or_default("ipns-base"))
     }
 
     /// Returns the encoding with a name.
@@ -71,7 +71,7 @@ impl KeyEncoding {
 /// `key/gen?arg=name[&type=][&size=][&ipns-base=]`: generates a key.
 pub(super) async fn generate(State(state): State<AppState>, args: Args) -> CommandResult {
     let (name, encoding) = (args.one("name")?, KeyEncoding::of(&args)?);
-    let key_type: KeyType = args.text("type").map_or(Ok(KeyType::Ed25519), str::parse)?;
+    let key_type: KeyType = args.text_or_default("type").parse()?;
     // Kubo's Go clients send -1 for an unset size, and aioipfs the default of RSA keys for all types.
     let is_unset = |size: &i64| *size == -1 || *size == CLIENTS_DEFAULT_BITS && key_type != KeyType::Rsa;
     let size = args.number("size")?.filter(|size| !is_unset(size)).map(key_bits).transpose()?;
@@ -87,7 +87,7 @@ fn key_bits(size: i64) -> Result<u32, RpcError> {
 /// `key/import?arg=name[&format=][&allow-any-key-type=][&ipns-base=]`: imports the key in the body.
 pub(super) async fn import(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let (name, encoding) = (args.one("name")?, KeyEncoding::of(&args)?);
-    let format: KeyFormat = args.text("format").map_or(Ok(KeyFormat::default()), str::parse)?;
+    let format: KeyFormat = args.text_or_default("format").parse()?;
     let takes_any_type = args.is_set("allow-any-key-type");
     let bytes = Zeroizing::new(Vec::from(one_file(&state.memory, request, "key", MAX_KEY_BYTES).await?.bytes));
     let key = state.node.import_key(name, bytes, format, takes_any_type).await?;

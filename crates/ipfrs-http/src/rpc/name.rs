@@ -28,12 +28,12 @@ pub(super) async fn publish(State(state): State<AppState>, args: Args) -> Comman
     let options = PublishOptions {
         // An empty key is an error and not the identity: a script with an unset variable must not publish the node's
         // own name.
-        key: args.text("key").unwrap_or("self").to_owned(),
+        key: args.text_or_default("key").to_owned(),
         lifetime,
         ttl: ttl(&args, lifetime.unwrap_or_else(|| state.node.config().ipns.record_lifetime()))?,
         sequence: args.number("sequence")?,
-        must_resolve: args.bool("resolve").unwrap_or(true),
-        has_v1: args.bool("v1compat").unwrap_or(true),
+        must_resolve: args.is_set("resolve"),
+        has_v1: args.is_set("v1compat"),
     };
     let published = state.node.publish_name(checked_path(path)?, &options).await?;
     Ok(output::object(PublishedName {
@@ -100,7 +100,7 @@ pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> Comman
         None => path,
     };
     let answers = if args.is_set("nocache") { Answers::New } else { Answers::Kept };
-    let path = if args.bool("recursive").unwrap_or(true) {
+    let path = if args.is_set("recursive") {
         state.node.content_path_as([b"/ipns/", name].concat(), answers).await?.to_bytes()
     } else {
         one_step(&state.node, name, answers).await?
@@ -177,7 +177,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
 /// `name/inspect[?verify=name][&dump=]`: shows the record in the body, and whether it is valid for a name.
 pub(super) async fn inspect(State(state): State<AppState>, args: Args, request: Request) -> CommandResult {
     let name = args.text("verify").map(name_of).transpose()?;
-    let dump = args.bool("dump").unwrap_or(true);
+    let dump = args.is_set("dump");
     let bytes = one_file(&state.memory, request, "record", MAX_RECORD_BYTES).await?.bytes;
     let record = Record::parse(bytes.clone())?;
     let validation = name.map(|name| {

@@ -1,169 +1,51 @@
-//! Options of commands: names, types and effects.
+//! Options of requests: values by the types of their definitions.
 
 use ipfrs_core::Error;
+use ipfrs_rpc::commands::{Effect, Kind, Opt};
 
 use crate::error::RpcError;
 
-/// An option that Kubo defines, or an extension of ipfrs.
-#[derive(Debug)]
-pub(crate) struct Opt {
-    /// All names; handlers use the first one.
-    names: &'static [&'static str],
-    kind: Kind,
-    effect: Effect,
-}
-
-/// Type of an option's value. Numbers have the ranges of Go's types, in every spelling of `strconv.ParseInt`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
-    Bool,
-    Int,
-    Int64,
-    Uint,
-    Uint64,
-    Text,
-    /// Text, which may be given several times.
-    List,
-}
-
-impl Kind {
-    /// Returns the name of the type in Go.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Bool => "bool",
-            Self::Int => "int",
-            Self::Int64 => "int64",
-            Self::Uint => "uint",
-            Self::Uint64 => "uint64",
-            Self::Text => "string",
-            Self::List => "slice",
-        }
+/// Returns what users should know about an option: its default, and whether it has no effect or is refused.
+pub(crate) fn remark(option: &Opt) -> String {
+    let effect = match option.effect() {
+        Effect::Read | Effect::Global => String::new(),
+        Effect::Printed => "Affects only `encoding=text`.".to_owned(),
+        Effect::Unused => "No effect on the response.".to_owned(),
+        Effect::Refused(remedy) => format!("Not supported: {remedy}."),
+    };
+    match option.default_value() {
+        Some(default) => format!("{effect} Default: `{default}`.").trim_start().to_owned(),
+        None => effect,
     }
 }
 
-/// Effect of an option on a command.
-#[derive(Debug, Clone, Copy)]
-enum Effect {
-    /// The handler reads the option.
-    Read,
-    /// The response depends on the option only with `encoding=text`; otherwise the client prints it.
-    Printed,
-    /// The response does not depend on the option, which concerns only the client's output or a network.
-    Unused,
-    /// The option is obeyed for all commands, before their own.
-    Global,
-    /// The response would depend on the option, which is not supported; the text is a remedy.
-    Refused(&'static str),
+/// Parses the value of an option.
+fn value(option: &Opt, text: String) -> Result<Value, RpcError> {
+    let number = |signed, min: i128, max: i128| {
+        go_integer(&text, signed).filter(|number| (min..=max).contains(number)).map(Value::Number)
+    };
+    let value = match option.kind() {
+        Kind::Text | Kind::List => return Ok(Value::Text(text)),
+        Kind::Bool => go_bool(&text).map(Value::Bool),
+        Kind::Int => number(true, i32::MIN.into(), i32::MAX.into()),
+        Kind::Int64 => number(true, i64::MIN.into(), i64::MAX.into()),
+        Kind::Uint => number(false, 0, u32::MAX.into()),
+        Kind::Uint64 => number(false, 0, u64::MAX.into()),
+    };
+    value.ok_or_else(|| {
+        let value = if text.is_empty() { "empty value".to_owned() } else { format!("value {text:?}") };
+        let (kind, name) = (option.kind().name(), option.name());
+        RpcError::Request(format!("could not convert {value} to type {kind:?} (for option \"-{name}\")"))
+    })
 }
 
-impl Opt {
-    const fn new(kind: Kind, names: &'static [&'static str]) -> Self {
-        Self { names, kind, effect: Effect::Read }
-    }
-
-    pub(super) const fn bool(names: &'static [&'static str]) -> Self {
-        Self::new(Kind::Bool, names)
-    }
-
-    pub(super) const fn int(names: &'static [&'static str]) -> Self {
-        Self::new(Kind::Int, names)
-    }
-
-    pub(super) const fn int64(names: &'static [&'static str]) -> Self {
-        Self::new(Kind::Int64, names)
-    }
-
-    pub(super) const fn uint(names: &'static [&'static str]) -> Self {
-        Self::new(Kind::Uint, names)
-    }
-
-    pub(super) const fn uint64(names: &'static [&'static str]) -> Self {
-        Self::new(Kind::Uint64, names)
-    }
-
-    pub(super) const fn text(names: &'static [&'static str]) -> Self {
-        Self::new(Kind::Text, names)
-    }
-
-    pub(super) const fn list(names: &'static [&'static str]) -> Self {
-        Self::new(Kind::List, names)
-    }
-
-    /// Marks an option that the response does not depend on.
-    pub(super) const fn unused(mut self) -> Self {
-        self.effect = Effect::Unused;
-        self
-    }
-
-    /// Marks an option that is obeyed for all commands.
-    pub(super) const fn global(mut self) -> Self {
-        self.effect = Effect::Global;
-        self
-    }
-
-    /// Marks an option that only texts depend on.
-    pub(super) const fn printed(mut self) -> Self {
-        self.effect = Effect::Printed;
-        self
-    }
-
-    /// Marks an unsupported option. A Boolean one may be false; any other must be absent.
-    pub(super) const fn refused(mut self, remedy: &'static str) -> Self {
-        self.effect = Effect::Refused(remedy);
-        self
-    }
-
-    /// Returns the first name, which handlers use.
-    pub(crate) fn name(&self) -> &'static str {
-        self.names.first().copied().unwrap_or_default()
-    }
-
-    /// Returns all names, long ones first.
-    pub(crate) fn names(&self) -> &'static [&'static str] {
-        self.names
-    }
-
-    pub(crate) fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// Returns what users should know about an option that has no effect or is refused.
-    pub(crate) fn remark(&self) -> String {
-        match self.effect {
-            Effect::Read | Effect::Global => String::new(),
-            Effect::Printed => "Affects only `encoding=text`.".to_owned(),
-            Effect::Unused => "No effect on the response.".to_owned(),
-            Effect::Refused(remedy) => format!("Not supported: {remedy}."),
-        }
-    }
-
-    fn value(&self, text: String) -> Result<Value, RpcError> {
-        let number = |signed, min: i128, max: i128| {
-            go_integer(&text, signed).filter(|number| (min..=max).contains(number)).map(Value::Number)
-        };
-        let value = match self.kind {
-            Kind::Text | Kind::List => return Ok(Value::Text(text)),
-            Kind::Bool => go_bool(&text).map(Value::Bool),
-            Kind::Int => number(true, i32::MIN.into(), i32::MAX.into()),
-            Kind::Int64 => number(true, i64::MIN.into(), i64::MAX.into()),
-            Kind::Uint => number(false, 0, u32::MAX.into()),
-            Kind::Uint64 => number(false, 0, u64::MAX.into()),
-        };
-        value.ok_or_else(|| {
-            let value = if text.is_empty() { "empty value".to_owned() } else { format!("value {text:?}") };
-            let (kind, name) = (self.kind.name(), self.name());
-            RpcError::Request(format!("could not convert {value} to type {kind:?} (for option \"-{name}\")"))
-        })
-    }
-
-    fn check_offered(&self, given_as: &str, value: &Value) -> Result<(), RpcError> {
-        match (self.effect, value) {
-            (Effect::Refused(_), Value::Bool(false))
-            | (Effect::Read | Effect::Printed | Effect::Global | Effect::Unused, _) => Ok(()),
-            (Effect::Refused(remedy), _) => {
-                let why = format!("option {given_as:?} is not supported by this version: {remedy}");
-                Err(RpcError::Refused(Error::unsupported(why)))
-            }
+fn check_offered(option: &Opt, given_as: &str, value: &Value) -> Result<(), RpcError> {
+    match (option.effect(), value) {
+        (Effect::Refused(_), Value::Bool(false))
+        | (Effect::Read | Effect::Printed | Effect::Global | Effect::Unused, _) => Ok(()),
+        (Effect::Refused(remedy), _) => {
+            let why = format!("option {given_as:?} is not supported by this version: {remedy}");
+            Err(RpcError::Refused(Error::unsupported(why)))
         }
     }
 }
@@ -190,17 +72,18 @@ struct Given {
 }
 
 impl Options {
-    /// Parses the options in `defined`; as in Kubo, others are ignored.
+    /// Parses the options in `defined`, and adds the defaults of those that are not given; as in Kubo, others are
+    /// ignored.
     ///
     /// # Errors
     /// If a value has the wrong type, an option is given twice, possibly under two names, or an option is not
     /// supported.
     pub(super) fn read(defined: [&'static [Opt]; 3], pairs: &[(String, String)]) -> Result<Self, RpcError> {
-        let defined_as = |name: &str| defined.iter().copied().flatten().find(|option| option.names.contains(&name));
+        let defined_as = |name: &str| defined.iter().copied().flatten().find(|option| option.names().contains(&name));
         // Each name is looked up once: there may be tens of thousands.
         let known = pairs.iter().filter_map(|(name, text)| Some((defined_as(name)?, name, text)));
         let known: Vec<(&Opt, &String, &String)> = known.collect();
-        for (option, name, _) in known.iter().filter(|(option, ..)| !matches!(option.kind, Kind::List)) {
+        for (option, name, _) in known.iter().filter(|(option, ..)| option.kind() != Kind::List) {
             let same = || known.iter().filter(|(other, ..)| other.name() == option.name());
             if let Some((_, other, _)) = same().find(|(_, other, _)| other != name) {
                 return Err(RpcError::Request(format!(
@@ -216,9 +99,15 @@ impl Options {
         }
         let mut given = Vec::new();
         for (option, name, text) in known {
-            let value = option.value(text.clone())?;
-            option.check_offered(name, &value)?;
+            let value = value(option, text.clone())?;
+            check_offered(option, name, &value)?;
             given.push(Given { option: option.name(), value });
+        }
+        for option in defined.into_iter().flatten() {
+            let Some(default) = option.default_value() else { continue };
+            if !given.iter().any(|given| given.option == option.name()) {
+                given.push(Given { option: option.name(), value: value(option, default.to_owned())? });
+            }
         }
         Ok(Self { given, defined })
     }
@@ -232,7 +121,7 @@ impl Options {
     /// found.
     pub(super) fn reads(&self, name: &str) -> bool {
         let mut options = self.defined.iter().copied().flatten();
-        options.any(|option| option.name() == name && matches!(option.effect, Effect::Read | Effect::Printed))
+        options.any(|option| option.name() == name && matches!(option.effect(), Effect::Read | Effect::Printed))
     }
 
     /// Sets a Boolean option of the command.
@@ -323,6 +212,8 @@ fn go_integer(text: &str, signed: bool) -> Option<i128> {
 
 #[cfg(test)]
 mod tests {
+    use ipfrs_rpc::commands;
+
     use super::*;
 
     #[test]
@@ -351,16 +242,34 @@ mod tests {
     }
 
     #[test]
+    fn options_that_are_not_given_have_their_defaults() {
+        for command in commands::all() {
+            let options = Options::read(command.tables(), &[]).unwrap();
+            for option in command.all_options() {
+                let has_value = options.given.iter().any(|given| given.option == option.name());
+                assert_eq!(has_value, option.default_value().is_some(), "{}: {}", command.path, option.name());
+            }
+        }
+        let ping = commands::find("ping").unwrap();
+        let count = |pairs: &[(String, String)]| {
+            let options = Options::read(ping.tables(), pairs).unwrap();
+            options.number::<i32>("count").unwrap()
+        };
+        assert_eq!(count(&[]), Some(10));
+        assert_eq!(count(&[("n".to_owned(), "3".to_owned())]), Some(3));
+    }
+
+    #[test]
     fn number_outside_its_type_range_is_an_error() {
         for (option, most) in [
-            (Opt::int(&["x"]), "2147483647"),
-            (Opt::uint(&["x"]), "4294967295"),
-            (Opt::int64(&["x"]), "9223372036854775807"),
-            (Opt::uint64(&["x"]), "18446744073709551615"),
+            (Opt::new(Kind::Int, &["x"]), "2147483647"),
+            (Opt::new(Kind::Uint, &["x"]), "4294967295"),
+            (Opt::new(Kind::Int64, &["x"]), "9223372036854775807"),
+            (Opt::new(Kind::Uint64, &["x"]), "18446744073709551615"),
         ] {
-            assert!(option.value(most.into()).is_ok(), "{most}");
+            assert!(value(&option, most.into()).is_ok(), "{most}");
             let over = (most.parse::<i128>().unwrap() + 1).to_string();
-            assert!(option.value(over.clone()).is_err(), "{over}");
+            assert!(value(&option, over.clone()).is_err(), "{over}");
         }
     }
 }

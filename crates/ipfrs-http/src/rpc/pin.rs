@@ -32,7 +32,7 @@ fn progress_line(walked: Walked) -> PinProgress {
 /// progress, lines report the number of visited blocks from time to time and at the end.
 pub(super) async fn add(State(state): State<AppState>, args: Args) -> CommandResult {
     let paths = args.paths(&state.node, "ipfs-path").await?;
-    let recursive = args.bool("recursive").unwrap_or(true);
+    let recursive = args.is_set("recursive");
     let options = PinOptions { recursive, name: args.text("name").unwrap_or_default().to_owned() };
     let render = args.render;
     if !args.is_set("progress") {
@@ -57,8 +57,7 @@ pub(super) async fn add(State(state): State<AppState>, args: Args) -> CommandRes
 
 /// `pin/rm?arg=path[&arg=...][&recursive=]`: unpins all the given paths, or none of them.
 pub(super) async fn rm(State(state): State<AppState>, args: Args) -> CommandResult {
-    let cids =
-        state.node.unpin(&args.paths(&state.node, "ipfs-path").await?, args.bool("recursive").unwrap_or(true)).await?;
+    let cids = state.node.unpin(&args.paths(&state.node, "ipfs-path").await?, args.is_set("recursive")).await?;
     Ok(output::object(pins(&cids, args.render)?))
 }
 
@@ -68,7 +67,7 @@ pub(super) async fn update(State(state): State<AppState>, args: Args) -> Command
     let [from, to] = paths.as_slice() else {
         return Err(RpcError::Request("two arguments are required: \"from-path\" and \"to-path\"".into()));
     };
-    let (from, to) = state.node.update_pin(from, to, !args.bool("unpin").unwrap_or(true)).await?;
+    let (from, to) = state.node.update_pin(from, to, !args.is_set("unpin")).await?;
     Ok(output::object(pins(&[from, to], args.render)?))
 }
 
@@ -81,7 +80,7 @@ struct PinEntry {
 
 /// `pin/ls[?arg=path][&type=][&names=][&name=][&stream=]`: lists pins. `name` selects pins whose name contains it.
 pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResult {
-    let filter: PinFilter = args.text("type").map_or(Ok(PinFilter::All), str::parse)?;
+    let filter: PinFilter = args.text_or_default("type").parse()?;
     let part_of_name = args.nonempty_text("name").map(str::to_owned);
     part_of_name.as_deref().map_or(Ok(()), check_pin_name)?;
     let with_names = args.is_set("names") || part_of_name.is_some();

@@ -14,8 +14,6 @@ use super::unavailable::needs_peers;
 use super::{long_command, swarm};
 use crate::state::AppState;
 
-/// Number of round trips without `count`, as in Kubo.
-const DEFAULT_COUNT: i32 = 10;
 /// Time from one round trip to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -30,7 +28,7 @@ pub(super) async fn ping(State(state): State<AppState>, args: Args) -> CommandRe
     if id == state.node.identity().peer_id() {
         return Err(Error::invalid("error: can't ping self").into());
     }
-    let count = args.number::<i32>("count")?.unwrap_or(DEFAULT_COUNT);
+    let count = args.number::<i32>("count")?.unwrap_or_default();
     if count <= 0 {
         return Err(Error::invalid(format!("ping count must be greater than 0, was {count}")).into());
     }

@@ -165,7 +165,7 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Command
 }
 
 fn repair(args: &Args) -> Result<Repair> {
-    let text = args.text("heal-timeout").unwrap_or("30s");
+    let text = args.text_or_default("heal-timeout");
     if text.starts_with('-') {
         return Err(Error::invalid("heal-timeout must be >= 0"));
     }

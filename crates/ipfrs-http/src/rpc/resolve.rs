@@ -14,7 +14,7 @@ use crate::state::AppState;
 /// Without `recursive`, a name is resolved by one step. The content ID is written in the base of the one in the path.
 pub(super) async fn resolve(State(state): State<AppState>, args: Args) -> CommandResult {
     let text = args.one("name")?;
-    let is_recursive = args.bool("recursive").unwrap_or(true);
+    let is_recursive = args.is_set("recursive");
     let path = checked_path(args.one_path("name")?)?;
     if !is_recursive && let Some(name) = path.as_bytes().strip_prefix(b"/ipns/") {
         check_dht_timeout(&args)?;

@@ -7,8 +7,8 @@ use futures::StreamExt;
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::{MemoryPool, RequestMemory};
 use ipfrs_node::LinkName;
+use ipfrs_rpc::commands::Argument;
 
-use super::definition::Argument;
 use super::multipart::{self, Parts};
 use crate::access::BodyAudit;
 use crate::error::RpcError;

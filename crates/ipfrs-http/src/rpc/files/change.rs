@@ -48,7 +48,7 @@ pub(in crate::rpc) async fn mv(State(state): State<AppState>, args: Args) -> Com
 /// `files/rm?arg=path[&arg=...][&recursive=][&force=]`: like Kubo, sends a line for each path that was not removed, and
 /// then fails.
 pub(in crate::rpc) async fn rm(State(state): State<AppState>, args: Args) -> CommandResult {
-    if args.bool("flush") == Some(false) {
+    if !flushes(&args) {
         let why = "files rm always flushes for safety. The --flush flag cannot be set to false for this command";
         return Err(Error::invalid(why).into());
     }

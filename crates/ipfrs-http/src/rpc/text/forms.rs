@@ -243,7 +243,7 @@ fn changes(value: &Value, args: &Args, out: &mut String) -> Done {
 }
 
 fn pinned(value: &Value, args: &Args, out: &mut String) -> Done {
-    let how = if args.bool("recursive").unwrap_or(true) { "recursively" } else { "directly" };
+    let how = if args.is_set("recursive") { "recursively" } else { "directly" };
     items(&value["Pins"]).try_for_each(|pin| end(writeln!(out, "pinned {} {how}", text(pin))))
 }
 

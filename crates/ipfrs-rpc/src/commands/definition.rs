@@ -1,18 +1,12 @@
-//! Definitions of commands. Everything else about a command follows from its definition: its route, how its arguments
-//! and options are parsed, and what `commands` and the OpenAPI document say about it.
+//! A command without its handler: path, arguments and options.
 
-use axum::routing::MethodRouter;
-use ipfrs_middleware::auth::Scope;
-
-use super::options::Opt;
-use crate::openapi::operation::Described;
-use crate::state::AppState;
+use super::option::Opt;
 
 /// Options of every command.
-static GLOBALS: &[Opt] = &[
+const GLOBALS: &[Opt] = &[
     Opt::text(&["cid-base"]),
     Opt::bool(&["upgrade-cidv0-in-output"]),
-    // The global ones are processed by `globals` before the command's own options.
+    // The server processes the global ones before the command's own options.
     Opt::text(&["timeout"]).global(),
     Opt::text(&["encoding", "enc"]).global(),
     Opt::bool(&["offline"]).global(),
@@ -28,51 +22,27 @@ static GLOBALS: &[Opt] = &[
     Opt::text(&["api-auth"]).unused(),
 ];
 
-/// Adds the response of a command to its description.
-pub(crate) type Respond = fn(Described) -> Described;
-
-/// An RPC command.
+/// Definition of an RPC command.
 #[derive(Debug)]
-pub(crate) struct Command {
+pub struct Definition {
     /// Path after `/api/v0/`.
-    pub(crate) path: &'static str,
-    /// Scope that a caller needs.
-    pub(crate) scope: Scope,
-    pub(crate) summary: &'static str,
-    pub(crate) respond: Respond,
-    pub(crate) route: fn() -> MethodRouter<AppState>,
-    pub(crate) arguments: &'static [Argument],
+    pub path: &'static str,
+    /// Summary for documentation.
+    pub summary: &'static str,
+    /// Arguments, in order.
+    pub arguments: &'static [Argument],
     /// All options except those of its group and the global ones.
-    pub(crate) options: &'static [Opt],
+    pub options: &'static [Opt],
     /// Options of all commands of its group.
-    pub(crate) group_options: &'static [Opt],
-    /// Whether the command is maintenance of an operator, which is exempt from the request deadline. It also ends if
-    /// its output is not read.
-    pub(crate) is_maintenance: bool,
+    pub group_options: &'static [Opt],
 }
 
 /// Returns the definition of a command without arguments and options.
-pub(super) const fn command(
-    path: &'static str,
-    scope: Scope,
-    summary: &'static str,
-    respond: Respond,
-    route: fn() -> MethodRouter<AppState>,
-) -> Command {
-    Command {
-        path,
-        scope,
-        summary,
-        respond,
-        route,
-        arguments: &[],
-        options: &[],
-        group_options: &[],
-        is_maintenance: false,
-    }
+pub(super) const fn command(path: &'static str, summary: &'static str) -> Definition {
+    Definition { path, summary, arguments: &[], options: &[], group_options: &[] }
 }
 
-impl Command {
+impl Definition {
     pub(super) const fn arguments(mut self, arguments: &'static [Argument]) -> Self {
         self.arguments = arguments;
         self
@@ -88,47 +58,48 @@ impl Command {
         self
     }
 
-    pub(super) const fn without_deadline(mut self) -> Self {
-        self.is_maintenance = true;
-        self
-    }
-
     /// Returns the tables of its options: its own, those of its group, and the global ones.
-    pub(crate) fn tables(&self) -> [&'static [Opt]; 3] {
+    pub fn tables(&self) -> [&'static [Opt]; 3] {
         [self.options, self.group_options, GLOBALS]
     }
 
     /// Returns its options, the global ones at the end.
-    pub(crate) fn all_options(&self) -> impl Iterator<Item = &'static Opt> {
+    pub fn all_options(&self) -> impl Iterator<Item = &'static Opt> {
         self.tables().into_iter().flatten()
     }
 
+    /// Returns its options without the global ones.
+    pub fn own_options(&self) -> impl Iterator<Item = &'static Opt> {
+        [self.options, self.group_options].into_iter().flatten()
+    }
+
     /// Returns the arguments in the query, in order.
-    pub(crate) fn texts(&self) -> impl Iterator<Item = &'static Argument> {
+    pub fn texts(&self) -> impl Iterator<Item = &'static Argument> {
         self.arguments.iter().filter(|argument| !argument.is_file)
     }
 
     /// Returns the argument that is the body, if there is one.
-    pub(crate) fn file(&self) -> Option<&'static Argument> {
+    pub fn file(&self) -> Option<&'static Argument> {
         self.arguments.iter().find(|argument| argument.is_file)
     }
 
     /// Returns the last argument if it may be in the body, in which Kubo's clients send standard input.
-    pub(crate) fn argument_in_body(&self) -> Option<&'static Argument> {
+    pub fn argument_in_body(&self) -> Option<&'static Argument> {
         self.arguments.last().filter(|argument| argument.is_in_body)
     }
 }
 
 /// An argument of a command.
 #[derive(Debug)]
-pub(crate) struct Argument {
+pub struct Argument {
     /// Name in error messages.
-    pub(crate) name: &'static str,
-    pub(crate) is_required: bool,
+    pub name: &'static str,
+    /// Whether the command needs the argument.
+    pub is_required: bool,
     /// Whether there may be several.
-    pub(crate) is_repeated: bool,
+    pub is_repeated: bool,
     /// Whether the body is the argument. It is a file, or files if repeated.
-    pub(crate) is_file: bool,
+    pub is_file: bool,
     /// Whether a body may have the argument, one in each line.
     is_in_body: bool,
 }

@@ -1,17 +1,20 @@
 //! Options of several commands.
 
-use crate::rpc::options::Opt;
+use super::option::Opt;
 
 // Without effect: the daemon announces nothing to a network.
 pub(super) const FAST_PROVIDE_ROOT: Opt = Opt::bool(&["fast-provide-root"]).unused();
 pub(super) const FAST_PROVIDE_DAG: Opt = Opt::bool(&["fast-provide-dag"]).unused();
 pub(super) const FAST_PROVIDE_WAIT: Opt = Opt::bool(&["fast-provide-wait"]).unused();
 
-pub(super) const ALLOW_BIG_BLOCK: Opt = Opt::bool(&["allow-big-block"]);
-pub(super) const IPNS_BASE: Opt = Opt::text(&["ipns-base"]);
+pub(super) const ALLOW_BIG_BLOCK: Opt =
+    Opt::bool(&["allow-big-block"]).help("Accept blocks of up to 4 MiB; many peers accept no more than 2 MiB");
+pub(super) const IPNS_BASE: Opt = Opt::text(&["ipns-base"])
+    .default("base36")
+    .help("Encoding of IDs: b58mh for peer IDs, or the base of a content ID");
 
 // Affect only how the response is printed, except `lan`.
-pub(super) static PROVIDE_STAT: &[Opt] = &[
+pub(super) const PROVIDE_STAT: &[Opt] = &[
     Opt::bool(&["lan"]),
     Opt::bool(&["all", "a"]).unused(),
     Opt::bool(&["compact"]).unused(),
