@@ -87,6 +87,7 @@ mod rpc_codecs;
 mod rpc_commands;
 mod rpc_config;
 mod rpc_files;
+mod rpc_findprovs;
 mod rpc_get;
 mod rpc_hashes;
 mod rpc_multiformats;
