@@ -12,6 +12,7 @@ use crate::content::bytes;
 use crate::harness::{TestGateway, ndjson, rpc_failure, rpc_refusal};
 use crate::source_server::{SourceServer, always};
 use crate::websocket::Client;
+use crate::wire::exchange;
 
 /// Starts a gateway to which peers can connect.
 pub(crate) async fn listening(change: impl FnOnce(&mut ipfrs_interface::Config)) -> TestGateway {
@@ -193,6 +194,8 @@ async fn commands_about_peers_report_real_state() {
     assert_eq!(ended["Strings"], json!([format!("disconnect {id} success")]));
     let again = gateway.rpc_json(&format!("swarm/disconnect?arg={address}")).await;
     assert_eq!(again["Strings"], json!([format!("disconnect {id} failure: conn not found")]));
+    let by_id = gateway.rpc_json(&format!("swarm/disconnect?arg=/p2p/{id}")).await;
+    assert_eq!(by_id["Strings"], json!([format!("disconnect {id} failure: not connected")]));
     assert_eq!(gateway.rpc_json("swarm/peers").await, json!({ "Peers": null }));
     let failure = format!("connect {id} failure: ");
     for (command, part) in [
@@ -202,12 +205,30 @@ async fn commands_about_peers_report_real_state() {
         (format!("swarm/connect?arg=/ip4/127.0.0.1/tcp/1/p2p/{id}"), "no connection to"),
         (format!("swarm/connect?arg=/ip4/127.0.0.1/tcp/1/p2p/{id}"), failure.as_str()),
         (format!("swarm/connect?arg=nonsense/p2p/{id}"), "failed to parse multiaddr \"nonsense/p2p/"),
+        (format!("swarm/disconnect?arg={id}"), "must begin with /"),
+        (format!("swarm/disconnect?arg=/p2p/{id}&arg={id}"), "must begin with /"),
+        ("swarm/disconnect?arg=/ip4/127.0.0.1/tcp/1".to_owned(), "found no ipfs peers at /ip4/127.0.0.1/tcp/1"),
         ("bitswap/ledger?arg=x".to_owned(), "failed to parse peer ID: "),
     ] {
         let message = rpc_failure(gateway.rpc(&command).send().await.unwrap()).await;
         assert!(message.contains(part), "{command}: {message}");
     }
     assert_eq!(gateway.rpc_json("swarm/peers").await, json!({ "Peers": null }), "a malformed address refuses all");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn findpeer_of_an_unknown_peer_ends_as_in_kubo() {
+    let gateway = calling(|_| {}).await;
+    let command = "routing/findpeer?arg=12D3KooWBtg3aaRMjxwedh83aGiUkwSxDwUZkzuJcfaqUmo7R3pq";
+    let head = format!("POST /api/v0/{command} HTTP/1.1\r\nContent-Length: 0\r\nTE: trailers");
+    let answer = exchange(&gateway, head).await;
+    assert_eq!((answer.status, answer.is_complete), (200, true));
+    assert_eq!(answer.trailer("x-stream-error"), "routing: not found");
+    // One line: Kubo's Go client expects that the type is a number in each of them.
+    let event: Value = serde_json::from_str(&answer.text()).unwrap();
+    assert_eq!(event, json!({"Extra": "routing: not found", "ID": "", "Responses": null, "Type": 3}));
+    // A client that ignores trailers would not learn of the failure.
+    assert_eq!(rpc_failure(gateway.rpc(command).send().await.unwrap()).await, "routing: not found");
 }
 
 #[tokio::test(flavor = "multi_thread")]
