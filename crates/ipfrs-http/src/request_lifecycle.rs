@@ -156,8 +156,7 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
     })
 }
 
-/// Returns the response of the handler `answer` to a request that has its permit. `admitted` is its caller, if callers
-/// are known.
+/// Runs the handler of a request that has its permit. `admitted` is its caller, if callers are known.
 async fn handled<A: Future<Output = Response>>(
     state: &AppState,
     mut admitted: Option<Admitted>,
