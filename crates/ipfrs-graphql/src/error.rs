@@ -2,6 +2,7 @@
 
 use async_graphql::{ErrorExtensions, ServerError, Value};
 use ipfrs_core::{Error, ErrorKind};
+use ipfrs_middleware::broken_body;
 
 /// Code of a subscription that is too slow.
 pub(crate) const LAGGED: &str = "lagged";
@@ -79,14 +80,10 @@ fn log(error: &Error) {
     }
 }
 
-/// Returns the error for a body that ended early.
-pub(crate) fn unreadable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    // An upload that paused for too long, or exceeds a limit, has an error of its own.
-    let first: &(dyn std::error::Error + 'static) = &error;
-    let own =
-        std::iter::successors(Some(first), |cause| cause.source()).find_map(|cause| cause.downcast_ref::<Error>());
-    match own {
-        Some(own) => Error::new(own.kind(), own.message().to_owned()),
-        None => Error::new(ErrorKind::InvalidInput, format!("the body cannot be read: {error}")).with_source(error),
+/// Returns the error for a multipart body that ended early or is malformed.
+pub(crate) fn unreadable(error: multer::Error) -> Error {
+    match error {
+        multer::Error::StreamReadFailed(cause) => broken_body(cause),
+        error => Error::invalid(format!("the body cannot be read: {error}")).with_source(error),
     }
 }

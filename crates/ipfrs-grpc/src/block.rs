@@ -86,7 +86,8 @@ impl BlockService for Blocks {
         request: Request<Streaming<StreamBlocksRequest>>,
     ) -> Result<Response<Self::StreamBlocksStream>, Status> {
         let (memory, idle) = (self.memory.reservation(), self.limits.upload_idle);
-        let responses = streams::responses(&self.node, memory, &self.lifecycle, idle, request.into_inner());
+        let (audited, requests) = (audit_target::of(&request), request.into_inner());
+        let responses = streams::responses(&self.node, memory, &self.lifecycle, idle, requests, audited);
         Ok(Response::new(responses.boxed()))
     }
 }

@@ -211,7 +211,7 @@ where
         Ok(codings) => {
             let request = request.map(|body| calls.inbound(body, codings, &end.method));
             let answer = match calls.shortcuts.to(request.uri().path()) {
-                Some(method) => Either::Left(method(request.into_body())),
+                Some(method) => Either::Left(method(request)),
                 None => Either::Right(routed(request)),
             };
             calls.outbound(answered(answer, &mut deadlines, &id).await, codings)

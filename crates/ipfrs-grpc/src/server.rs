@@ -97,7 +97,12 @@ fn shortcuts(blocks: &Blocks, most: usize, dags: &Dags, files: &Files, tensors: 
     let mut shortcuts = Shortcuts::default();
     shortcuts.add("/ipfrs.block.v1.BlockService/GetBlock", most, get_block);
     shortcuts.add("/ipfrs.block.v1.BlockService/BatchGetBlocks", most, answers!(blocks, batch_get_blocks));
-    shortcuts.add_stream("/ipfrs.block.v1.BlockService/StreamBlocks", most, answers!(blocks, stream_blocks));
+    let streams = blocks.clone();
+    let stream_blocks = move |requests| {
+        let streams = streams.clone();
+        async move { Ok(streams.stream_blocks(requests).await?.into_inner()) }
+    };
+    shortcuts.add_stream("/ipfrs.block.v1.BlockService/StreamBlocks", most, stream_blocks);
     shortcuts.add("/ipfrs.dag.v1.DagService/TraverseDag", MAX_NODE_BYTES, answers!(dags, traverse_dag));
     shortcuts.add("/ipfrs.file.v1.FileService/GetFile", MAX_CHUNK_MESSAGE_BYTES, answers!(files, get_file));
     shortcuts.add("/ipfrs.tensor.v1.TensorService/GetTensor", MAX_CHUNK_MESSAGE_BYTES, answers!(tensors, get_tensor));

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use axum::body::Body;
+use axum::extract::Request;
 use axum::response::Response;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -14,10 +15,11 @@ use tonic::Status;
 use tonic::codec::Streaming;
 use tonic_prost::ProstDecoder;
 
+use crate::audit_target::AuditTarget;
 use crate::zero_copy::{self, ZeroCopyEncoder};
 
-/// Handler of a method: takes the body of a request and returns the response.
-pub(crate) type Answer = Box<dyn Fn(Body) -> BoxFuture<'static, Response> + Send + Sync>;
+/// Handler of a method: takes a request and returns the response.
+pub(crate) type Answer = Box<dyn Fn(Request) -> BoxFuture<'static, Response> + Send + Sync>;
 
 /// The handlers, by path.
 #[derive(Default)]
@@ -41,10 +43,10 @@ impl Shortcuts {
         M: ZeroCopyEncoder + 'static,
         F: Future<Output = Result<BoxStream<'static, Result<M, Status>>, Status>> + Send + 'static,
     {
-        let method = move |body| {
+        let method = move |request: Request| {
             let answer = answer.clone();
             async move {
-                let messages = async { answer(one_message::<I>(body, most).await?).await };
+                let messages = async { answer(one_message::<I>(request.into_body(), most).await?).await };
                 messages.await.map_or_else(|status| status.into_http(), zero_copy::response)
             }
             .boxed()
@@ -52,20 +54,24 @@ impl Shortcuts {
         self.0.insert(path, Box::new(method));
     }
 
-    /// Adds a method that takes a stream of messages of at most `most` bytes each.
+    /// Adds a method that takes a stream of messages of at most `most` bytes each, and what the audit log says of it.
     pub(crate) fn add_stream<I, M, F>(
         &mut self,
         path: &'static str,
         most: usize,
-        answer: impl Fn(Streaming<I>) -> F + Clone + Send + Sync + 'static,
+        answer: impl Fn(tonic::Request<Streaming<I>>) -> F + Clone + Send + Sync + 'static,
     ) where
         I: Message + Default + 'static,
         M: ZeroCopyEncoder + 'static,
         F: Future<Output = Result<BoxStream<'static, Result<M, Status>>, Status>> + Send + 'static,
     {
-        let method = move |body| {
-            let answer = answer.clone();
-            let requests = Streaming::new_request(ProstDecoder::<I>::default(), body, None, Some(most));
+        let method = move |request: Request| {
+            let (answer, (head, body)) = (answer.clone(), request.into_parts());
+            let messages = Streaming::new_request(ProstDecoder::<I>::default(), body, None, Some(most));
+            let mut requests = tonic::Request::new(messages);
+            if let Some(audited) = head.extensions.get::<AuditTarget>() {
+                requests.extensions_mut().insert(audited.clone());
+            }
             async move { answer(requests).await.map_or_else(|status| status.into_http(), zero_copy::response) }.boxed()
         };
         self.0.insert(path, Box::new(method));

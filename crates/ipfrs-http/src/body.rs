@@ -1,6 +1,5 @@
 //! Message bodies: with a known length, with a byte counter, or with a trailer.
 
-use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use ipfrs_core::{Error, ErrorKind, Result};
+pub(crate) use ipfrs_middleware::broken_body;
 use ipfrs_middleware::{IdleTimer, MemoryPool, RequestMemory};
 use ipfrs_node::{Limit, Node};
 use pin_project_lite::pin_project;
@@ -399,28 +399,6 @@ impl HttpBody for IdleTimeoutBody {
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
     }
-}
-
-/// Converts the error of a request body that ended early or is malformed, keeping the kind and message of an [`Error`]
-/// among its causes.
-pub(crate) fn broken_body(error: Box<dyn std::error::Error + Send + Sync>) -> Error {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
-    while let Some(this) = cause {
-        if let Some(original) = this.downcast_ref::<Error>() {
-            // Its own causes show whether it was already counted.
-            return Error::new(original.kind(), original.message()).with_source(error);
-        }
-        // Errors of a socket have a number of the system.
-        let of_chunks = this.downcast_ref::<io::Error>().filter(|e| {
-            matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) && e.raw_os_error().is_none()
-        });
-        if let Some(of_chunks) = of_chunks {
-            let message = format!("the chunks of the request body are malformed (RFC 9112, 7.1): {of_chunks}");
-            return Error::invalid(message).with_source(error);
-        }
-        cause = this.source();
-    }
-    Error::invalid("the request body ended early").with_source(error)
 }
 
 /// Returns the pieces of a request body, with errors worded for the client.

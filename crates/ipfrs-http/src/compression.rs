@@ -25,7 +25,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use http_body_util::BodyExt;
 use ipfrs_core::{Error, ErrorKind, Result, cores};
-use ipfrs_middleware::{Client, FairPool, Share};
+use ipfrs_middleware::{Client, FairPool, Representation, Share};
 use ipfrs_node::{Node, StoreEpoch};
 use prometheus::Registry;
 use tokio::sync::Semaphore;
@@ -44,23 +44,6 @@ use meter::Meter;
 /// Maximum number of bodies that are being compressed at the same time, most of them waiting for their clients. Each
 /// holds one to two MiB, or ten with `level = "best"`. Further bodies are sent uncompressed.
 const MAX_BODIES: usize = 256;
-
-/// The representation of a response that does not contain all of it, attached to that response as an extension.
-#[derive(Debug, Clone)]
-pub(crate) struct Representation {
-    /// Its media type.
-    pub(crate) content_type: Option<HeaderValue>,
-    /// Its length in bytes, if known.
-    pub(crate) length: Option<u64>,
-}
-
-impl Representation {
-    /// Adds the description to a response.
-    pub(crate) fn describe(self, mut response: Response) -> Response {
-        response.extensions_mut().insert(self);
-        response
-    }
-}
 
 /// Extension that marks a response whose body is always the same for its strong entity tag. Its compressed form may
 /// be cached for other requests.

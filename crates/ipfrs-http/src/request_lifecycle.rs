@@ -19,7 +19,7 @@ use ipfrs_middleware::rate_limit::Ticket;
 use ipfrs_middleware::{Client, Held, NoPermit, RequestPermit, Route, Watched, catch_panic};
 use ipfrs_node::Limit;
 
-use crate::access::{AuditedLater, admit, failure, refusal};
+use crate::access::{Admitted, AuditedLater, admit, failure, refusal};
 use crate::access_rule::Access;
 use crate::body::{Drained, IdleTimeoutBody, Observed, RestOfBody, broken_off};
 use crate::error::OverLimit;
@@ -74,6 +74,9 @@ pub(crate) async fn observe_undecided(
     with_request_lifecycle(&state, family, Access::LATER, request, |request| next.run(request)).await
 }
 
+/// The caller of a request, if callers are known, or the response to a request that is refused.
+type Admission = std::result::Result<Option<Admitted>, Box<Response>>;
+
 /// Processes a request: assigns its ID, checks that its caller has what `access` demands, takes its permit, and
 /// renders and compresses its response. Counts the request when the head of the response is known, and records size
 /// and duration when its body ends. A handler that panics is a bug, and the response is 500.
@@ -100,17 +103,7 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
         true => admit(state, &request, access, &family.endpoint, client, &id).await.map(Some),
         false => Ok(None),
     };
-    // A caller that is not admitted pays as the client.
-    let caller = admitted.as_ref().ok().and_then(Option::as_ref).map(|admitted| admitted.caller.clone());
-    let (admitted, ticket) = match take_ticket(state, &family.endpoint, &mut request, client, caller.as_ref()) {
-        Ok(ticket) => (admitted, ticket),
-        Err(error) => {
-            let mut refused = refusal(request.headers(), error, &family.endpoint, &id);
-            state.rate_limits.describe_refusal(caller.as_ref(), refused.headers_mut());
-            admitted.ok().flatten().into_iter().for_each(|admitted| admitted.finished(&refused));
-            (Err(Box::new(refused)), None)
-        }
-    };
+    let (admitted, ticket) = charged(state, &family.endpoint, &mut request, client, &id, admitted);
     let permit = family.takes_permit && admitted.is_ok();
     let permit = permit.then(|| taken_permit.map_or_else(|| state.permits.take(client), Ok)).transpose();
     let (permit, mut response) = match (admitted, permit) {
@@ -124,25 +117,8 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
             admitted.into_iter().for_each(|admitted| admitted.finished(&response));
             (None, response)
         }
-        (Ok(mut admitted), Ok(permit)) => {
-            if let Some(admitted) = &mut admitted {
-                admitted.extend(request.extensions_mut());
-                if has_body {
-                    request = request.map(|body| RevocableBody::of(&admitted.caller, body));
-                }
-            }
-            let answer = client.scope(answer(request));
-            let mut response = match admitted {
-                None => catch_panic(answer, panicked).await,
-                Some(admitted) => {
-                    let mut response = catch_panic(answer, panicked).await;
-                    admitted.finished(&response);
-                    if state.auth.protects_content() {
-                        keep_from_shared_caches(response.headers_mut());
-                    }
-                    response
-                }
-            };
+        (Ok(admitted), Ok(permit)) => {
+            let mut response = handled(state, admitted, client, has_body, request, answer).await;
             count(state, &mut response, has_body);
             (permit, response)
         }
@@ -178,6 +154,53 @@ pub(crate) async fn with_request_lifecycle<A: Future<Output = Response>>(
             family.note_exemplar(watched.and_then(|watched| watched.trace), seconds);
         }))
     })
+}
+
+/// Runs the handler of a request that has its permit. `admitted` is its caller, if callers are known.
+async fn handled<A: Future<Output = Response>>(
+    state: &AppState,
+    mut admitted: Option<Admitted>,
+    client: Client,
+    has_body: bool,
+    mut request: Request,
+    answer: impl FnOnce(Request) -> A,
+) -> Response {
+    if let Some(admitted) = &mut admitted {
+        admitted.extend(request.extensions_mut());
+        if has_body {
+            request = request.map(|body| RevocableBody::of(&admitted.caller, body));
+        }
+    }
+    let mut response = catch_panic(client.scope(answer(request)), panicked).await;
+    if let Some(admitted) = admitted {
+        admitted.finished(&response);
+        if state.auth.protects_content() {
+            keep_from_shared_caches(response.headers_mut());
+        }
+    }
+    response
+}
+
+/// Takes a token of the rate limits for a request. Returns its admission, which is a refusal if there is no token. A
+/// caller that is not admitted pays as the client.
+fn charged(
+    state: &AppState,
+    endpoint: &str,
+    request: &mut Request,
+    client: Client,
+    id: &HeaderValue,
+    admitted: Admission,
+) -> (Admission, Option<Ticket>) {
+    let caller = admitted.as_ref().ok().and_then(Option::as_ref).map(|admitted| admitted.caller.clone());
+    match take_ticket(state, endpoint, request, client, caller.as_ref()) {
+        Ok(ticket) => (admitted, ticket),
+        Err(error) => {
+            let mut refused = refusal(request.headers(), error, endpoint, id);
+            state.rate_limits.describe_refusal(caller.as_ref(), refused.headers_mut());
+            admitted.ok().flatten().into_iter().for_each(|admitted| admitted.finished(&refused));
+            (Err(Box::new(refused)), None)
+        }
+    }
 }
 
 fn is_http1(request: &Request) -> bool {

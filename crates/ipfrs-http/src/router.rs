@@ -98,13 +98,31 @@ pub fn app(
         log: OnceLock::new(),
         command_log: CommandLog::default(),
     });
+    let router = router(&state);
+    Ok(App {
+        service: Service {
+            state,
+            router,
+            tunnels: Tunnels::default(),
+            protection: Protection::Plain,
+            is_content_only: false,
+            api: None,
+        },
+        metrics,
+        websockets,
+        permits,
+    })
+}
+
+/// Returns all routes. The parts have guards of their own.
+fn router(state: &AppState) -> Router {
     let rpc_guard = from_fn_with_state(state.clone(), rpc::guard);
     let v1_guard = from_fn_with_state(state.clone(), v1::guard);
     let health_guard = from_fn_with_state(state.clone(), health::guard);
     let events_guard = from_fn_with_state(state.clone(), events::guard);
     let routing_guard = from_fn_with_state(state.clone(), routing::guard);
     let pinning_guard = from_fn_with_state(state.clone(), pinning::guard);
-    let rpc = rpc::router(&state).layer(from_fn(rpc::globals::apply)).layer(rpc_guard).layer(from_fn(rpc::only_post));
+    let rpc = rpc::router(state).layer(from_fn(rpc::globals::apply)).layer(rpc_guard).layer(from_fn(rpc::only_post));
     let mut router = Router::new().nest("/api/v0", rpc);
     for (part, ListedRoutes { router: routes, .. }) in route_table::routes() {
         router = match part {
@@ -120,20 +138,7 @@ pub fn app(
         .fallback(no_such_route)
         .method_not_allowed_fallback(async || crate::error::method_not_allowed("GET, HEAD"))
         .layer(from_fn_with_state(state.clone(), request_lifecycle::observe));
-    let router = with_content_routes(router).with_state(state.clone());
-    Ok(App {
-        service: Service {
-            state,
-            router,
-            tunnels: Tunnels::default(),
-            protection: Protection::Plain,
-            is_content_only: false,
-            api: None,
-        },
-        metrics,
-        websockets,
-        permits,
-    })
+    with_content_routes(router).with_state(state.clone())
 }
 
 /// Returns the routes of a service that has content only.

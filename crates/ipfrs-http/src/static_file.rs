@@ -7,9 +7,9 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::{Base, hash};
+use ipfrs_middleware::Representation;
 
 use crate::body::header_text;
-use crate::compression::Representation;
 use crate::gateway::conditional;
 
 /// Responds with a file, or with 304 if the client has it.

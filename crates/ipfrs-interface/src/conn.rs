@@ -46,7 +46,7 @@ use tokio_util::task::TaskTracker;
 use crate::ServerConfig;
 use crate::conn::connection_permits::ConnectionPermits;
 use crate::conn::deadlines::{Deadlines, Drain};
-use crate::conn::fast_path::{IdleConnection, Wakeup};
+use crate::conn::fast_path::{Asks, IdleConnection, Wakeup};
 use crate::conn::front_end::FrontEnd;
 use crate::conn::hyper::{Outcome, Protocols};
 use crate::conn::log_limiter::LogLimiter;
@@ -73,6 +73,14 @@ pub(crate) struct Connections {
     write_timeout: Duration,
     /// Settings of idle connections.
     idle: Arc<fast_path::Settings>,
+}
+
+/// A connection whose first request is awaited.
+struct Opened<F> {
+    socket: Socket,
+    front_end: F,
+    /// Whether TLS chose HTTP/2.
+    is_http2: bool,
 }
 
 /// An open connection. It is counted and holds its connection permit until this value is dropped.
@@ -201,8 +209,8 @@ impl Connections {
         let connections = Arc::clone(self);
         self.tracker.spawn(async move {
             let _open = Open::count(&connections.active, permit, share);
-            if let Some((socket, front_end)) = connections.open(stream, peer, front_end, tls).await {
-                connections.serve(socket, peer, front_end).await;
+            if let Some(opened) = connections.open(stream, peer, front_end, tls).await {
+                connections.serve(opened, peer).await;
             }
         });
     }
@@ -215,14 +223,17 @@ impl Connections {
         peer: IpAddr,
         front_end: F,
         tls: Option<Tls>,
-    ) -> Option<(Socket, F)> {
+    ) -> Option<Opened<F>> {
         // Responses are written whole, so Nagle's algorithm would only delay them.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::trace!(%error, "the connection was closed before it was served");
             return None;
         }
         let (mappings, bandwidth) = (self.node.mappings(), self.node.bandwidth());
-        let Some(tls) = tls else { return Some((Socket::new(stream, mappings, bandwidth), front_end)) };
+        let Some(tls) = tls else {
+            let socket = Socket::new(stream, mappings, bandwidth);
+            return Some(Opened { socket, front_end, is_http2: false });
+        };
         let own = stream.local_addr().ok()?;
         // Boxed, because a handshake is short and its state is large.
         let accepted = Box::pin(tls.accept(stream, F::ALPN, Instant::now() + self.header_timeout));
@@ -230,15 +241,18 @@ impl Connections {
         Some(match accepted {
             Accepted::Plain(stream) => {
                 let protection = tls.without(peer, own, front_end.trusts(peer));
-                (Socket::new(stream, mappings, bandwidth), front_end.protected(protection))
+                let socket = Socket::new(stream, mappings, bandwidth);
+                Opened { socket, front_end: front_end.protected(protection), is_http2: false }
             }
-            Accepted::Tls(stream, over_tls) => {
-                (Socket::encrypted(stream, mappings, bandwidth), front_end.protected(Protection::Tls(over_tls)))
+            Accepted::Tls { stream, over_tls, is_http2 } => {
+                let socket = Socket::encrypted(stream, mappings, bandwidth);
+                Opened { socket, front_end: front_end.protected(Protection::Tls(over_tls)), is_http2 }
             }
         })
     }
 
-    async fn serve<F: FrontEnd>(&self, mut socket: Socket, peer: IpAddr, front_end: F) {
+    async fn serve<F: FrontEnd>(&self, opened: Opened<F>, peer: IpAddr) {
+        let Opened { mut socket, front_end, is_http2 } = opened;
         if F::SENDS_AT_ONCE {
             socket = socket.sending_at_once();
         }
@@ -249,6 +263,14 @@ impl Connections {
         let cut = pin!(self.drain.cut.cancelled());
         let mut deadlines = Deadlines::new(&self.drain, started, cut, self.header_timeout);
         let mut idle = IdleConnection::new(front_end, peer, Arc::clone(&self.idle));
+        if is_http2 {
+            // The client cannot read a refusal of HTTP/1.1: a malformed preface ends the connection (RFC 9113, 3.4).
+            let serving = Box::pin(self.protocols.answer(socket, Asks::Http2, &mut idle, &mut deadlines));
+            if let Err(error) = serving.await {
+                self.log_end(&error);
+            }
+            return;
+        }
         loop {
             let asks = match poll_fn(|cx| self.poll_idle(&mut idle, &mut socket, &mut deadlines, cx)).await {
                 Ok(Wakeup::Asks(asks)) => asks,

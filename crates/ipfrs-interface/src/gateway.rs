@@ -125,16 +125,11 @@ impl Gateway {
     }
 
     async fn serve(config: &Config, repo: &Path, parts: Parts) -> Result<Self> {
-        let listeners = listen(Place::of_server(config)).await?;
-        let addresses = bound(&listeners)?;
-        let grpc_listeners = listen_for_grpc(config).await?;
-        let grpc_addresses = bound(&grpc_listeners)?;
-        let api_listeners = listen_for_api(config).await?;
-        let api_addresses = bound(&api_listeners)?;
-        let public_listeners = listen_for_public(config).await?;
-        let public_addresses = bound(&public_listeners)?;
-        let redirect_listeners = listen_for_redirects(config).await?;
-        let redirect_addresses = bound(&redirect_listeners)?;
+        let (listeners, addresses) = with_addresses(listen(Place::of_server(config)).await?)?;
+        let (grpc_listeners, grpc_addresses) = with_addresses(listen_for_grpc(config).await?)?;
+        let (api_listeners, api_addresses) = with_addresses(listen_for_api(config).await?)?;
+        let (public_listeners, public_addresses) = with_addresses(listen_for_public(config).await?)?;
+        let (redirect_listeners, redirect_addresses) = with_addresses(listen_for_redirects(config).await?)?;
         let unix_socket = config.api.unix_socket.as_deref().map(UnixSocket::bind).transpose()?;
         let port = addresses.first().map_or(config.server.port, SocketAddr::port);
         let lifecycle = Lifecycle::new();
@@ -189,10 +184,6 @@ impl Gateway {
             (redirecting, redirect_listeners, None, false),
         ];
         let mut accepting = accept(&connections, http, grpc, tls.as_ref());
-        if let Some(tls) = &tls {
-            accepting.spawn(tls.clone().watch());
-            accepting.spawn(tls.clone().renew());
-        }
         if let Some((socket, target)) = unix_socket.zip(addresses.first()) {
             accepting.spawn(socket.accept(reachable(*target), config.server.max_connections));
         }
@@ -283,12 +274,14 @@ impl Drop for Gateway {
     }
 }
 
-fn bound(listeners: &[TcpListener]) -> Result<Vec<SocketAddr>> {
-    let addresses = listeners.iter().map(TcpListener::local_addr).collect::<std::io::Result<_>>();
-    addresses.map_err(|e| Error::io("cannot read the bound address", e))
+/// Returns the listeners and the addresses to which they are bound.
+fn with_addresses(listeners: Vec<TcpListener>) -> Result<(Vec<TcpListener>, Vec<SocketAddr>)> {
+    let addresses = listeners.iter().map(TcpListener::local_addr).collect::<std::io::Result<Vec<_>>>();
+    let addresses = addresses.map_err(|e| Error::io("cannot read the bound address", e))?;
+    Ok((listeners, addresses))
 }
 
-/// Accepts connections from all listeners until the returned set is shut down.
+/// Accepts connections from all listeners, and renews certificates, until the returned set is shut down.
 fn accept(
     connections: &Arc<Connections>,
     http: [(Service, Vec<TcpListener>, Option<Tls>, bool); 4],
@@ -305,6 +298,10 @@ fn accept(
         for listener in listeners {
             accepting.spawn(Arc::clone(connections).accept(listener, services.clone(), tls.cloned(), false));
         }
+    }
+    if let Some(tls) = tls {
+        accepting.spawn(tls.clone().watch());
+        accepting.spawn(tls.clone().renew());
     }
     accepting
 }

@@ -59,11 +59,19 @@ const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// Protocols of a listener, for ALPN (RFC 7301).
 pub(crate) type Alpn = &'static [&'static [u8]];
 
+/// Name of HTTP/2 in ALPN.
+pub(crate) const HTTP2: &[u8] = b"h2";
+
 /// A new connection.
 #[derive(Debug)]
 pub(crate) enum Accepted {
     Plain(TcpStream),
-    Tls(Box<dyn Encrypted>, OverTls),
+    Tls {
+        stream: Box<dyn Encrypted>,
+        over_tls: OverTls,
+        /// Whether ALPN chose HTTP/2, which the client must then use.
+        is_http2: bool,
+    },
 }
 
 /// TLS of a daemon. Clones share the state.
@@ -224,7 +232,8 @@ impl Tls {
                 let certificate = connection.peer_certificates().and_then(<[_]>::first);
                 let principal = certificate.and_then(|it| clients::principal(it, &state.config, &state.clients));
                 let over_tls = OverTls { hsts: self.0.hsts.clone(), principal: principal.map(Arc::new) };
-                Some(Accepted::Tls(Box::new(TlsConnection::new(stream)), over_tls))
+                let is_http2 = connection.alpn_protocol() == Some(HTTP2);
+                Some(Accepted::Tls { stream: Box::new(TlsConnection::new(stream)), over_tls, is_http2 })
             }
             Ok(Err(error)) => {
                 count("failed");

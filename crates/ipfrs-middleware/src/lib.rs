@@ -6,6 +6,7 @@
 
 pub mod accept;
 pub mod auth;
+mod broken_body;
 mod client;
 mod deadline;
 mod idle_timer;
@@ -17,6 +18,7 @@ pub mod overhead;
 mod panic;
 mod protection;
 pub mod rate_limit;
+mod representation;
 pub mod request_id;
 mod request_memory;
 mod request_permits;
@@ -25,6 +27,7 @@ mod rules;
 mod trace_context;
 pub mod websocket;
 
+pub use broken_body::broken_body;
 pub use client::{Client, TrustedProxies};
 pub use deadline::RequestDeadline;
 pub use idle_timer::IdleTimer;
@@ -35,6 +38,7 @@ pub use multipart_feed::MultipartFeed;
 pub use network::Network;
 pub use panic::{catch_panic, log_panic};
 pub use protection::{OverTls, Protection};
+pub use representation::Representation;
 pub use request_id::RequestIds;
 pub use request_memory::{MemoryPool, RequestMemory};
 pub use request_permits::{Held, NoPermit, RequestPermit, RequestPermits, Requests};

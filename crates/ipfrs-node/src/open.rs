@@ -222,15 +222,7 @@ impl NodeBuilder {
                 }
                 let holder = holder.clone();
                 let options = PackOptions { pack_bytes, durability, verify_on_read, read_only, holder };
-                // The store is opened first, because its lock also protects the pins.
-                let pack = PackStore::open(&dir, options)?;
-                if !read_only {
-                    remove_unused(&dir, Duration::ZERO);
-                }
-                let pins = match read_only {
-                    true => Pins::open_read_only(&dir)?,
-                    false => Pins::open(&dir, !pack.is_empty())?,
-                };
+                let (pack, pins) = open_pack(&dir, options)?;
                 let root = store.filestore_root.map(|root| path.join(root));
                 filestore = open_filestore(&pack, &pins, root.as_deref(), read_only)?;
                 let engine: Arc<dyn BlockStore> = match filestore.clone() {
@@ -475,6 +467,19 @@ impl Opened {
         }
         Ok(())
     }
+}
+
+/// Opens the pack engine and its pins.
+fn open_pack(dir: &Path, options: PackOptions) -> Result<(PackStore, Pins)> {
+    let read_only = options.read_only;
+    // The store is opened first, because its lock also protects the pins.
+    let pack = PackStore::open(dir, options)?;
+    if read_only {
+        return Ok((pack, Pins::open_read_only(dir)?));
+    }
+    remove_unused(dir, Duration::ZERO);
+    let pins = Pins::open(dir, !pack.is_empty())?;
+    Ok((pack, pins))
 }
 
 fn make_repo(path: &Path) -> Result<()> {

@@ -1,5 +1,6 @@
 //! A redb database in a file, which is opened again after the disk has failed.
 
+mod check;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod damage;
 mod noting_syncs;
@@ -17,10 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::RwLock;
 use redb::backends::{FileBackend, InMemoryBackend};
-use redb::{
-    Database, Key, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition, Value,
-    WriteTransaction,
-};
+use redb::{Database, Key, ReadTransaction, ReadableTable, StorageBackend, TableDefinition, Value, WriteTransaction};
 use rustix::fs::{Advice, fadvise};
 
 use self::noting_syncs::NotingSyncs;
@@ -318,36 +316,6 @@ impl RedbFile {
     fn readable(&self) -> Result<Database> {
         let database = self.guarded("open", || load(Overlay::open(&self.path)?))?;
         self.checked(database)
-    }
-
-    fn checked(&self, database: Database) -> Result<Database> {
-        match self.check(&database) {
-            Ok(()) => Ok(database),
-            Err(error) => {
-                self.discard(database);
-                Err(error)
-            }
-        }
-    }
-
-    /// Checks the format and the contents.
-    fn check(&self, database: &Database) -> Result<()> {
-        let format = self.guarded("read", || {
-            let meta = database.begin_read()?.open_table(META)?;
-            Ok(meta.get("format")?.map(|format| format.value()))
-        })?;
-        let (expected, place) = (self.contents.format, self.path.display());
-        match format {
-            Some(format) if format == expected => {}
-            Some(other) => {
-                return Err(Error::unsupported(format!(
-                    "{place} has format {other}, but this version reads format {expected}: use the version that wrote it, \
-                     or a newer one"
-                )));
-            }
-            None => return Err(self.damaged(&"it has no format version")),
-        }
-        self.guarded("read", || (self.contents.check)(database))
     }
 
     fn reopen_writable(&self) -> Result<()> {

@@ -2,21 +2,17 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::stream::BoxStream;
-use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
-use ipfrs_node::{
-    BlockStore, CompactOptions, Compacted, Disk, MemoryStore, PutMode, Reserve, Spared, Stats, StoreEpoch, Stored,
-};
+use ipfrs_core::{Error, ErrorKind, Result};
+use ipfrs_node::{Disk, Reserve};
 use reqwest::{Method, Response};
 use serde_json::Value;
-use tempfile::TempDir;
 use tokio::sync::watch;
 
+use crate::altered_store::{AlteredStore, Difference};
 use crate::batch_get::problem;
 use crate::content;
 use crate::harness::{TestGateway, header};
@@ -26,71 +22,23 @@ const MIB: u64 = 1024 * 1024;
 const ROUTE: &str = "/v1/stream/upload";
 
 /// A store that keeps blocks in memory and reports the free space in `free`, or an error for `None`.
+type SmallDisk = AlteredStore<FreeSpace>;
+
 #[derive(Debug, Clone)]
-struct SmallDisk {
-    inside: Arc<MemoryStore>,
+struct FreeSpace {
     device: u64,
     free: watch::Sender<Option<u64>>,
 }
 
-impl SmallDisk {
-    fn new(repo: &TempDir, free: u64) -> Self {
-        let device = fs::metadata(repo.path()).unwrap().dev();
-        Self { inside: Arc::default(), device, free: watch::Sender::new(Some(free)) }
-    }
-
+impl FreeSpace {
     fn set_free(&self, free: Option<u64>) {
         self.free.send_replace(free);
     }
 }
 
 #[async_trait]
-impl BlockStore for SmallDisk {
-    async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
-        self.inside.get(cid).await
-    }
-
-    fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
-        self.inside.get_many(cids)
-    }
-
-    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
-        self.inside.put_many(blocks, mode).await
-    }
-
-    async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
-        self.inside.has_many(cids).await
-    }
-
-    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
-        self.inside.delete_unless(cids, spared).await
-    }
-
-    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
-        self.inside.iterate()
-    }
-
-    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
-        self.inside.compact(options).await
-    }
-
-    async fn flush(&self) -> Result<()> {
-        self.inside.flush().await
-    }
-
-    async fn stats(&self) -> Result<Stats> {
-        self.inside.stats().await
-    }
-
-    fn epoch(&self) -> StoreEpoch {
-        self.inside.epoch()
-    }
-
-    fn check(&self) -> Result<()> {
-        self.inside.check()
-    }
-
-    async fn disk(&self) -> Result<Option<Disk>> {
+impl Difference for FreeSpace {
+    async fn state_of_disk(&self) -> Result<Option<Disk>> {
         let free = *self.free.borrow();
         let free_bytes = free.ok_or_else(|| Error::new(ErrorKind::Internal, "the disk fails to be read"))?;
         Ok(Some(Disk { dir: "/small".into(), device: self.device, free_bytes, reserve: Reserve::default() }))
@@ -99,7 +47,8 @@ impl BlockStore for SmallDisk {
 
 async fn start(free: u64) -> (TestGateway, SmallDisk) {
     let repo = tempfile::tempdir().unwrap();
-    let disk = SmallDisk::new(&repo, free);
+    let device = fs::metadata(repo.path()).unwrap().dev();
+    let disk = SmallDisk::with(FreeSpace { device, free: watch::Sender::new(Some(free)) });
     (TestGateway::over(repo, disk.clone(), |_| {}).await, disk)
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::harness::{TestGateway, hash_of, header};
 use crate::multipart::Form;
 use crate::websocket::Client;
+use crate::wire::Wire;
 use crate::withholding::Withholding;
 
 const CID: &str = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy";
@@ -242,6 +243,16 @@ async fn get_has_a_validator_and_changes_nothing() {
     assert_eq!(again.status(), 304);
     let lines = gateway.request(Method::GET, path).header("if-none-match", "\"other\"").header("if-none-match", &tag);
     assert_eq!(lines.send().await.unwrap().status(), 304);
+    // A long response may be compressed, and then both say so.
+    for path in [path, "/graphql?query=%7B__schema%7Btypes%7Bname,description%7D%7D%7D"] {
+        let whole = gateway.get(path).await;
+        let same = gateway.request(Method::GET, path).header("if-none-match", header(&whole, "etag"));
+        let same = same.send().await.unwrap();
+        let varies = |response: &Response| header(response, "vary").to_owned();
+        assert_eq!((same.status().as_u16(), varies(&same)), (304, varies(&whole)), "{path}");
+        let is_long = path.contains("__schema");
+        assert_eq!(varies(&whole), if is_long { "Accept, Accept-Encoding" } else { "Accept" }, "{path}");
+    }
     gateway.put_block("", "new").await;
     let changed = gateway.request(Method::GET, path).header("if-none-match", &tag).send().await.unwrap();
     assert_eq!(changed.status(), 200);
@@ -249,6 +260,22 @@ async fn get_has_a_validator_and_changes_nothing() {
     assert_eq!((mutation.status().as_u16(), header(&mutation, "allow")), (405, "POST"));
     let put = gateway.request(Method::PUT, "/graphql").send().await.unwrap();
     assert_eq!((put.status().as_u16(), header(&put, "allow")), (405, "GET, HEAD, POST"));
+}
+
+#[tokio::test]
+async fn malformed_chunks_of_a_request_are_named() {
+    let gateway = TestGateway::start().await;
+    for content_type in ["application/json", "multipart/form-data; boundary=b"] {
+        let mut wire = Wire::connect(&gateway).await;
+        let head = format!("POST /graphql HTTP/1.1\r\nHost: x\r\nAccept: {MEDIA}\r\nContent-Type: {content_type}\r\n");
+        wire.send(format!("{head}Transfer-Encoding: chunked\r\n\r\nZZ\r\nabc\r\n0\r\n\r\n")).await;
+        let answer = wire.answer().await;
+        let body: Value = serde_json::from_str(&answer.text()).unwrap();
+        let error = &body["errors"][0];
+        assert_eq!((answer.status, &error["extensions"]["code"]), (400, &json!("invalid_input")), "{body}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.starts_with("the chunks of the request body are malformed (RFC 9112, 7.1)"), "{message}");
+    }
 }
 
 #[tokio::test]

@@ -88,6 +88,26 @@ async fn messages_become_one_object_in_each_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn short_messages_in_memory_take_the_memory_of_their_content() {
+    const MEMORY: &str = "ipfrs_request_memory_bytes";
+    let gateway = TestGateway::start().await;
+    let mut client = open(&gateway, "store=memory").await;
+    assert_eq!(client.receive().await["type"], "ready");
+    for _ in 0..4_096 {
+        client.message(Message::binary("x")).await;
+    }
+    assert_eq!(acknowledged(&mut client, 4_096).await, 4_096);
+    let held = gateway.metric(MEMORY).await;
+    assert!((4_096..100_000).contains(&held), "{held}");
+    client.message(Message::binary(vec![0; 1 << 20])).await;
+    acknowledged(&mut client, 4_097).await;
+    let held = gateway.metric(MEMORY).await;
+    assert!((1 << 20..1_200_000).contains(&held), "{held}");
+    end(&mut client).await;
+    gateway.assert_metric(MEMORY, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn object_is_continued_only_with_append_and_by_one_client() {
     let gateway = TestGateway::start().await;
     for store in ["filesystem", "ipfs"] {

@@ -6,6 +6,7 @@
 
 mod add_files;
 mod add_trees;
+mod altered_store;
 mod api_listener;
 mod arrows;
 mod auth;
@@ -87,6 +88,7 @@ mod rpc_codecs;
 mod rpc_commands;
 mod rpc_config;
 mod rpc_files;
+mod rpc_findprovs;
 mod rpc_get;
 mod rpc_hashes;
 mod rpc_multiformats;

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use futures::stream::BoxStream;
-use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
-use ipfrs_node::{BlockStore, CompactOptions, Compacted, MemoryStore, PutMode, Spared, Stats, StoreEpoch, Stored};
+use ipfrs_core::{Block, Error, ErrorKind, Result};
+use ipfrs_node::{BlockStore, MemoryStore, PutMode, Stored};
 use serde_json::json;
 use tokio::sync::watch;
 
+use crate::altered_store::{AlteredStore, Difference};
 use crate::content::bytes;
 use crate::harness::TestGateway;
 use crate::multipart::Form;
@@ -20,63 +19,24 @@ const MAX_BYTES: u64 = 64 << 20;
 
 /// A store in memory. It keeps fetched blocks waiting while it is slow, and takes only puts from the reserve while it
 /// is full.
+type Strained = AlteredStore<Strain>;
+
 #[derive(Debug, Clone, Default)]
-struct Strained {
-    inside: Arc<MemoryStore>,
+struct Strain {
     is_slow: watch::Sender<bool>,
     is_full: Arc<AtomicBool>,
 }
 
 #[async_trait]
-impl BlockStore for Strained {
-    async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
-        self.inside.get(cid).await
-    }
-
-    fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
-        self.inside.get_many(cids)
-    }
-
-    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+impl Difference for Strain {
+    async fn store(&self, inside: &MemoryStore, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
         if mode == PutMode::BestEffort {
             self.is_slow.subscribe().wait_for(|is_slow| !is_slow).await.unwrap();
         }
         if self.is_full.load(Ordering::SeqCst) && mode != PutMode::Reserved {
             return blocks.iter().map(|_| Err(Error::new(ErrorKind::NoSpace, "it is full"))).collect();
         }
-        self.inside.put_many(blocks, mode).await
-    }
-
-    async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
-        self.inside.has_many(cids).await
-    }
-
-    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
-        self.inside.delete_unless(cids, spared).await
-    }
-
-    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
-        self.inside.iterate()
-    }
-
-    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
-        self.inside.compact(options).await
-    }
-
-    async fn flush(&self) -> Result<()> {
-        self.inside.flush().await
-    }
-
-    async fn stats(&self) -> Result<Stats> {
-        self.inside.stats().await
-    }
-
-    fn epoch(&self) -> StoreEpoch {
-        self.inside.epoch()
-    }
-
-    fn check(&self) -> Result<()> {
-        self.inside.check()
+        inside.put_many(blocks, mode).await
     }
 }
 

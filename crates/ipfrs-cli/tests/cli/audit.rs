@@ -172,6 +172,12 @@ fn changes_over_graphql_and_grpc_have_one_line_with_their_outcome() {
     audited.call_with("block.v1.BlockService/BatchPutBlocks", &blocks.each_ref().map(Vec::as_slice));
     let stored = "bafkreifhsn5wjogkuwhqg4q3w25m6xdyzmrv727a44frxbgntfkbiynary and 2 more";
     audited.expect("/ipfrs.block.v1.BlockService/BatchPutBlocks", stored, "OK");
+    // Blocks of a stream are stored in any order. What only reads is not noted.
+    let operation = |number, block: &[u8]| text(number, str::from_utf8(block).unwrap());
+    let [get, put] = [operation(2, &text(1, ABSENT)), operation(3, &text(1, "streamed"))];
+    audited.call_with("block.v1.BlockService/StreamBlocks", &[&get, &put, &put]);
+    let streamed = "bafkreiexu6gabayvkt34zf2f5d3hglw47nlrz5kivdiswsfg4p6ddzpd4y and 1 more";
+    audited.expect("/ipfrs.block.v1.BlockService/StreamBlocks", streamed, "OK");
     audited.call("dag.v1.DagService/PutDag", &text(1, r#"{"a":1}"#));
     let node = "bafyreihltcnuuyqp2jm24aqydpnlj7b6w3ogwrplomrjtg5rifv44mmjey";
     audited.expect("/ipfrs.dag.v1.DagService/PutDag", node, "OK");

@@ -7,11 +7,11 @@ use http::Uri;
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
 use ipfrs_core::{Error, Result};
-use ipfrs_middleware::{MemoryPool, RequestMemory};
+use ipfrs_middleware::{MemoryPool, RequestMemory, broken_body};
 
 use super::multipart;
 use super::parsed::{Parsed, append, memory_of, of_json};
-use crate::error::{no_query, unreadable};
+use crate::error::no_query;
 use crate::limits::MAX_BODY_BYTES;
 use crate::operation::Executor;
 
@@ -75,7 +75,7 @@ pub(super) async fn of_body(executor: &Executor, request: axum::extract::Request
 async fn whole(memory: &MemoryPool, mut body: Body) -> Result<(Bytes, RequestMemory)> {
     let (mut bytes, mut memory) = (BytesMut::new(), memory.reservation());
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(unreadable)?;
+        let frame = frame.map_err(|e| broken_body(e.into()))?;
         let Ok(piece) = frame.into_data() else { continue };
         append(&mut bytes, &piece, MAX_BODY_BYTES)?;
         memory.grow_to(bytes.len())?;

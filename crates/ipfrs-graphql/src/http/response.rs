@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, RETRY_AFTER, VARY};
 use http::{HeaderValue, StatusCode};
 use ipfrs_core::{Error, ErrorKind, hash};
+use ipfrs_middleware::Representation;
 
 use super::media::Media;
 use super::serialized::serialized;
@@ -65,11 +66,15 @@ pub(super) async fn whole(answer: Answer, media: Media, is_get: bool, if_none_ma
     };
     let tags = if_none_match.iter().filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
     let is_known = tags.map(str::trim).any(|given| given == "*" || weak(given) == weak(&tag));
-    let (status, body) = match is_known {
-        true => (StatusCode::NOT_MODIFIED, Body::empty()),
-        false => (status, Body::from(body)),
+    let headers = headers(media, "private, no-cache");
+    let mut response = match is_known {
+        true => {
+            let content_type = Some(HeaderValue::from_static(media.name()));
+            let whole = Representation { content_type, length: Some(body.len() as u64) };
+            whole.describe((StatusCode::NOT_MODIFIED, headers, Body::empty()).into_response())
+        }
+        false => (status, headers, Body::from(body)).into_response(),
     };
-    let mut response = (status, headers(media, "private, no-cache"), body).into_response();
     if let Ok(tag) = HeaderValue::try_from(tag) {
         response.headers_mut().insert(ETAG, tag);
     }

@@ -85,13 +85,15 @@ pub(super) async fn put_all(
 
 /// Performs the operations of a stream, several at a time, and sends each result as soon as it is available. When the
 /// daemon drains, no further operations are accepted. The stream fails if the client pauses for longer than `idle`
-/// while no operation is running. `memory` is reserved for operations that wait.
+/// while no operation is running. `memory` is reserved for operations that wait. `audited` gets the content IDs of
+/// stored blocks.
 pub(super) fn responses(
     node: &Node,
     memory: RequestMemory,
     lifecycle: &Lifecycle,
     idle: Duration,
     requests: Streaming<StreamBlocksRequest>,
+    audited: AuditTarget,
 ) -> impl Stream<Item = Result<StreamBlocksResponse, Status>> + Send + use<> {
     let (node, running) = (node.clone(), UnderWay::default());
     let [until, dropping, draining] = [(); 3].map(|()| lifecycle.clone());
@@ -106,9 +108,13 @@ pub(super) fn responses(
         Waiting { message: (request, running.clone()), bytes, block_bytes }
     });
     let perform = move |(request, running_operation): (StreamBlocksRequest, UnderWay), permit: OwnedSemaphorePermit| {
-        let (node, StreamBlocksRequest { id, operation }) = (node.clone(), request);
+        let (node, audited, StreamBlocksRequest { id, operation }) = (node.clone(), audited.clone(), request);
         async move {
-            let result = Some(response(&node, operation).await);
+            let result = response(&node, operation).await;
+            if let Answer::Put(stored) = &result {
+                audited.note_block(&stored.cid);
+            }
+            let result = Some(result);
             drop((permit, running_operation));
             StreamBlocksResponse { id, result }
         }

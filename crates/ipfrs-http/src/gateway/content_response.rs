@@ -9,6 +9,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use ipfrs_core::{Result, timestamp};
+use ipfrs_middleware::Representation;
 use ipfrs_node::{Mtime, Object};
 
 use super::address::content_location;
@@ -20,7 +21,7 @@ use super::range::Ranges;
 use super::request::GatewayRequest;
 use super::{conditional, range};
 use crate::body::header_text;
-use crate::compression::{Representation, Unchanging};
+use crate::compression::Unchanging;
 use crate::content_limits::{self, Remedy};
 use crate::state::AppState;
 

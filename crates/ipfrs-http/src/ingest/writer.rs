@@ -22,6 +22,9 @@ const COMMIT_AFTER: Duration = Duration::from_secs(1);
 /// Pause of the client after which readers see all that it has sent.
 const SETTLE_AFTER: Duration = Duration::from_millis(200);
 
+/// Size of the pieces of an object in memory, in bytes. Messages share them, so that short ones have no overhead.
+const PIECE_BYTES: usize = 64 * 1024;
+
 /// Messages with the memory that they use.
 pub(super) struct Batch {
     pub(super) messages: Vec<Bytes>,
@@ -40,8 +43,34 @@ pub(super) struct Stored {
 
 /// An object that is being written.
 pub(super) enum Sink {
-    Memory { memory: RequestMemory, buffer: Vec<Bytes>, bytes: u64, max_bytes: u64 },
+    Memory { pieces: Pieces, bytes: u64, max_bytes: u64 },
     Durable(Box<IngestObject>),
+}
+
+/// The content of an object in memory, in pieces that are full up to the last one.
+pub(super) struct Pieces {
+    /// Memory of the pieces.
+    memory: RequestMemory,
+    pieces: Vec<Vec<u8>>,
+}
+
+impl Pieces {
+    fn append(&mut self, mut content: &[u8]) -> Result<()> {
+        while !content.is_empty() {
+            let free = self.pieces.last().map_or(0, |last| PIECE_BYTES - last.len());
+            if free == 0 {
+                self.memory.grow_to((self.pieces.len() + 1).saturating_mul(PIECE_BYTES))?;
+                self.pieces.push(Vec::with_capacity(PIECE_BYTES));
+                continue;
+            }
+            let (fitting, rest) = content.split_at(content.len().min(free));
+            if let Some(last) = self.pieces.last_mut() {
+                last.extend_from_slice(fitting);
+            }
+            content = rest;
+        }
+        Ok(())
+    }
 }
 
 impl Sink {
@@ -49,7 +78,8 @@ impl Sink {
         Ok(match target.place {
             Place::Memory => {
                 let max_bytes = node.config().ingest.max_object_bytes;
-                Self::Memory { memory: memory.reservation(), buffer: Vec::new(), bytes: 0, max_bytes }
+                let pieces = Pieces { memory: memory.reservation(), pieces: Vec::new() };
+                Self::Memory { pieces, bytes: 0, max_bytes }
             }
             Place::Durable(store) => {
                 Self::Durable(Box::new(node.ingest(store, target.name.clone(), target.append).await?))
@@ -76,16 +106,14 @@ impl Sink {
     async fn append(&mut self, messages: Vec<Bytes>) -> Result<()> {
         match self {
             Self::Durable(object) => object.append(messages).await,
-            Self::Memory { memory, buffer, bytes, max_bytes } => {
+            Self::Memory { pieces, bytes, max_bytes } => {
                 for message in messages {
                     *bytes = bytes.saturating_add(message.len() as u64);
                     if *bytes > *max_bytes {
                         let text = format!("the object is over {max_bytes} bytes (ingest.max_object_bytes)");
                         return Err(Error::too_large(text));
                     }
-                    // A message is stored in a buffer of its own size, plus its entry in the list.
-                    memory.grow_to(usize::try_from(*bytes).unwrap_or(usize::MAX).saturating_add(buffer.len() * 64))?;
-                    buffer.push(Bytes::copy_from_slice(&message));
+                    pieces.append(&message)?;
                 }
                 Ok(())
             }

@@ -113,6 +113,15 @@ where
         let last = item.as_ref().err().map(|error| line(&rpc_failure(error)));
         stream::iter(last.into_iter().chain([item]))
     });
+    plain_objects(lines, takes_trailers)
+}
+
+/// Same as [`objects`], but only the trailer states an error, as in Kubo. Kubo's Go client fails at Kubo's error object
+/// if the `Type` of the other objects is a number.
+pub(super) fn plain_objects<S>(lines: S, takes_trailers: bool) -> Response
+where
+    S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
+{
     let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json")), (X_CHUNKED_OUTPUT, ONE), STREAM_ERROR];
     (headers, Chunked::body(lines, takes_trailers)).into_response()
 }

@@ -55,10 +55,14 @@ pub(super) async fn find_peer(State(state): State<AppState>, args: Args) -> Comm
         return Err(Error::invalid("finding your own node in the DHT is currently not supported").into());
     }
     let Some(peer) = swarm::find(&state.node, &id)? else {
-        let extra = "routing: not found".to_owned();
-        let event = RoutingEvent { extra: extra.clone(), id: String::new(), responses: None, r#type: ERROR };
-        let lines = [output::line(&event), Err(Error::not_found(extra))];
-        return Ok(output::objects(stream::iter(lines), args.takes_trailers));
+        let error = Error::not_found("routing: not found");
+        // Without the trailer, the reason would be lost.
+        if !args.takes_trailers {
+            return Err(error.into());
+        }
+        let extra = error.message().to_owned();
+        let event = RoutingEvent { extra, id: String::new(), responses: None, r#type: ERROR };
+        return Ok(output::plain_objects(stream::iter([output::line(&event), Err(error)]), true));
     };
     let addrs = if peer.listen_addresses.is_empty() { vec![peer.address] } else { peer.listen_addresses };
     let responses = Some(vec![PeerAddresses { id, addrs }]);

@@ -74,12 +74,12 @@ pub(super) async fn connect(State(state): State<AppState>, args: Args) -> Comman
     Ok(output::object(Lines { strings }))
 }
 
-/// `swarm/disconnect?arg=address[&arg=...]`: closes the connections to peers.
+/// `swarm/disconnect?arg=address[&arg=...]`: closes the connections to peers. As in Kubo, a malformed address refuses
+/// all of them, and that a peer is not connected is no error.
 pub(super) async fn disconnect(State(state): State<AppState>, args: Args) -> CommandResult {
     let addresses = args.required("address")?;
+    state.node.check_peer_addresses(addresses)?;
     if let Err(offline) = state.node.peers() {
-        // As in Kubo, this is no error.
-        state.node.check_peer_addresses(addresses)?;
         let failed = |address: &String| {
             let id = address.rsplit('/').next().unwrap_or_default();
             format!("disconnect {id} failure: {offline}")
@@ -89,7 +89,12 @@ pub(super) async fn disconnect(State(state): State<AppState>, args: Args) -> Com
     let mut strings = Vec::new();
     for address in addresses {
         let (id, was_connected) = state.node.disconnect_peer(address).await?;
-        let outcome = if was_connected { "success" } else { "failure: conn not found" };
+        let is_only_an_id = address.matches('/').count() == 2;
+        let outcome = match was_connected {
+            true => "success",
+            false if is_only_an_id => "failure: not connected",
+            false => "failure: conn not found",
+        };
         strings.push(format!("disconnect {id} {outcome}"));
     }
     Ok(output::object(Lines { strings }))

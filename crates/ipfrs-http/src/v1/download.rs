@@ -9,13 +9,14 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, Result};
+use ipfrs_middleware::Representation;
 use ipfrs_node::{ContentPath, Expected, FileContent, Object, ObjectKind, Span, expecting};
 
 use super::parameters::{repeated, unknown};
 use super::refusal::Refusal;
 use crate::access::check_root;
 use crate::body::header_text;
-use crate::compression::{Representation, Unchanging};
+use crate::compression::Unchanging;
 use crate::content_limits::{self, Remedy};
 use crate::gateway::payload::Payload;
 use crate::gateway::{conditional, content_type, disposition, path, range, retrieval};

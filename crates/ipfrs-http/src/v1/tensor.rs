@@ -12,6 +12,7 @@ use http::header::{ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TY
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, Result};
+use ipfrs_middleware::Representation;
 use ipfrs_node::{ContentPath, LinkName, NameRoot, Node, ObjectKind, TensorFile, TensorFormat};
 use percent_encoding::percent_decode_str;
 
@@ -21,7 +22,6 @@ use response::{Wanted, response};
 use super::refusal::Refusal;
 use crate::access::check_root;
 use crate::body::header_text;
-use crate::compression::Representation;
 use crate::content_limits::{self, Remedy};
 use crate::gateway::payload::Payload;
 use crate::gateway::{conditional, disposition, path, range};

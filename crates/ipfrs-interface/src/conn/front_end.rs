@@ -13,7 +13,7 @@ use ipfrs_http::{CacheableRequest, SerializedResponse, Service};
 use ipfrs_middleware::{Protection, RequestDeadline};
 
 use super::request_head::Refusal;
-use crate::tls::Alpn;
+use crate::tls::{Alpn, HTTP2};
 
 /// Handler for the requests of a listener. Clones share the same state.
 pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
@@ -62,7 +62,7 @@ impl FrontEnd for Service {
 
     const WEBSOCKET_PATHS: &'static [&'static str] = ipfrs_http::WEBSOCKET_PATHS;
 
-    const ALPN: Alpn = &[b"h2", b"http/1.1"];
+    const ALPN: Alpn = &[HTTP2, b"http/1.1"];
 
     type Answering = ipfrs_http::Answering;
 
@@ -106,7 +106,7 @@ impl FrontEnd for Grpc {
 
     const WEBSOCKET_PATHS: &'static [&'static str] = &[];
 
-    const ALPN: Alpn = &[b"h2"];
+    const ALPN: Alpn = &[HTTP2];
 
     type Answering = ipfrs_grpc::Answering;
 

@@ -268,14 +268,14 @@ impl Node {
         exchange.pinger(parse_peer(peer)?).await.map(PeerPinger)
     }
 
-    /// Closes all connections to the peer with an ID, or at a multiaddr that ends in it. Returns the ID, and whether
-    /// there were any. The node connects again to a configured peer.
+    /// Closes all connections to the peer whose ID is at the end of a multiaddr, such as `/p2p/ID`. Returns the ID, and
+    /// whether there were any. The node connects again to a configured peer.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] without a peer ID, and as [`peers`](Self::peers).
-    pub async fn disconnect_peer(&self, peer: &str) -> Result<(String, bool)> {
+    /// [`ErrorKind::InvalidInput`] for a malformed address or one without a peer ID, and as [`peers`](Self::peers).
+    pub async fn disconnect_peer(&self, address: &str) -> Result<(String, bool)> {
         let exchange = self.exchange()?;
-        let peer = parse_peer(peer)?;
+        let (peer, _) = peer_address(address)?;
         Ok((peer.to_string(), exchange.disconnect(peer).await))
     }
 

@@ -79,7 +79,7 @@ impl Node {
         Err(offline())
     }
 
-    pub async fn disconnect_peer(&self, _peer: &str) -> Result<(String, bool)> {
+    pub async fn disconnect_peer(&self, _address: &str) -> Result<(String, bool)> {
         Err(offline())
     }
 

@@ -9,6 +9,7 @@ use ipfrs_proto::block::v1::block_service_client::BlockServiceClient;
 use reqwest::{Identity, Version};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ALL_VERSIONS, ClientConfig, ProtocolVersion, SupportedProtocolVersion};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
 use tonic::transport::{Channel, ClientTlsConfig};
 
@@ -103,6 +104,25 @@ async fn every_listener_serves_its_protocols_over_tls() {
     let url = format!("https://localhost:{}/api/v0/version", api.port());
     let response = issuer.client_at(api).http1_only().build().unwrap().post(url).send().await.unwrap();
     assert_eq!((response.status().as_u16(), response.version()), (200, Version::HTTP_11));
+}
+
+#[tokio::test]
+async fn wrong_preface_after_alpn_h2_gets_no_http_1_1_text() {
+    let issuer = Issuer::new();
+    let gateway = start(&issuer, |_| {}).await;
+    let config = issuer.client_config_of(ALL_VERSIONS, &["h2"]);
+    let listeners = http_listeners(&gateway).map(|(name, address, _)| (name, address));
+    for (name, address) in listeners.into_iter().chain([("gRPC", gateway.grpc_address())]) {
+        for sent in ["GET /ipfs/bafkqaaa HTTP/1.1\r\nHost: localhost\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n"] {
+            let mut stream = handshake(address, &config, "localhost").await.unwrap();
+            stream.write_all(sent.as_bytes()).await.unwrap();
+            let mut received = Vec::new();
+            // The connection ends with a GOAWAY, or at once.
+            stream.read_to_end(&mut received).await.ok();
+            let text = String::from_utf8_lossy(&received);
+            assert!(!text.contains("HTTP/1.1"), "{name}: {sent:?}: {text}");
+        }
+    }
 }
 
 #[tokio::test]

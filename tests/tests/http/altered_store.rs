@@ -1,0 +1,124 @@
+//! Stores in memory that wait or fail where a test needs it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use ipfrs_core::{Block, Cid, Result};
+use ipfrs_node::{
+    BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, MemoryStore, PutMode, Spared, Stats, StoreEpoch,
+    Stored,
+};
+
+/// Difference of a store from the one in memory that holds its blocks.
+#[async_trait]
+pub(crate) trait Difference: Clone + fmt::Debug + Send + Sync + 'static {
+    /// Waits until a block may be read or stored.
+    async fn until_allowed(&self, _cid: &Cid) {}
+
+    /// Stores blocks in `inside`.
+    async fn store(&self, inside: &MemoryStore, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        inside.put_many(blocks, mode).await
+    }
+
+    /// Returns the state of the disk, if there is one.
+    async fn state_of_disk(&self) -> Result<Option<Disk>> {
+        Ok(None)
+    }
+}
+
+/// A store in memory with a difference. Clones are the same store.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AlteredStore<D> {
+    inside: Arc<MemoryStore>,
+    difference: D,
+}
+
+impl<D: Difference> AlteredStore<D> {
+    pub(crate) fn with(difference: D) -> Self {
+        Self { inside: Arc::default(), difference }
+    }
+}
+
+impl<D> Deref for AlteredStore<D> {
+    type Target = D;
+
+    fn deref(&self) -> &D {
+        &self.difference
+    }
+}
+
+#[async_trait]
+impl<D: Difference> BlockStore for AlteredStore<D> {
+    async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
+        self.difference.until_allowed(cid).await;
+        self.inside.get(cid).await
+    }
+
+    fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
+        let store = self.clone();
+        let get = move |cid| {
+            let store = store.clone();
+            async move { Ok((cid, store.get(&cid).await?)) }
+        };
+        stream::iter(cids).then(get).boxed()
+    }
+
+    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        for block in &blocks {
+            self.difference.until_allowed(block.cid()).await;
+        }
+        self.difference.store(&self.inside, blocks, mode).await
+    }
+
+    async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
+        for cid in cids {
+            self.difference.until_allowed(cid).await;
+        }
+        self.inside.has_many(cids).await
+    }
+
+    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
+        self.inside.delete_unless(cids, spared).await
+    }
+
+    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
+        self.inside.iterate()
+    }
+
+    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
+        self.inside.compact(options).await
+    }
+
+    async fn flush(&self) -> Result<()> {
+        self.inside.flush().await
+    }
+
+    async fn stats(&self) -> Result<Stats> {
+        self.inside.stats().await
+    }
+
+    fn epoch(&self) -> StoreEpoch {
+        self.inside.epoch()
+    }
+
+    fn watch(&self, cache: Weak<dyn DropStale>) {
+        self.inside.watch(cache);
+    }
+
+    fn check(&self) -> Result<()> {
+        self.inside.check()
+    }
+
+    async fn disk(&self) -> Result<Option<Disk>> {
+        self.difference.state_of_disk().await
+    }
+
+    fn mappings(&self) -> Option<Mappings> {
+        self.inside.mappings()
+    }
+}
