@@ -1,5 +1,5 @@
-//! List of the protocols of this server (<https://specs.ipfs.tech/http-gateways/libp2p-gateway/>). Clients of libp2p over
-//! HTTP find the gateway there.
+//! List of the protocols of this server (<https://specs.ipfs.tech/http-gateways/libp2p-gateway/>). Clients of libp2p
+//! over HTTP find the gateway there.
 
 use axum::response::{IntoResponse, Response};
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_TYPE};
