@@ -148,6 +148,11 @@ struct ReadOnly;
 #[error("a client has cancelled it")]
 struct Cancelled;
 
+/// The cause of errors of domains whose DNSLinks lead to too many names.
+#[derive(Debug, thiserror::Error)]
+#[error("the DNSLinks do not end")]
+struct EndlessDnslink;
+
 /// The cause of errors of requests that did not arrive in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the client paused")]
@@ -284,6 +289,17 @@ impl Error {
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.is::<Cancelled>())
+    }
+
+    /// Creates the [`ErrorKind::Unresolvable`] error of a domain whose DNSLinks lead to too many names.
+    pub fn endless_dnslink(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unresolvable, message).with_source(EndlessDnslink)
+    }
+
+    /// Returns whether [`endless_dnslink`](Self::endless_dnslink) created this error or one of its causes.
+    #[must_use]
+    pub fn is_endless_dnslink(&self) -> bool {
+        self.is_caused_by::<EndlessDnslink>()
     }
 
     /// Creates the [`ErrorKind::Timeout`] error of a request whose client paused for too long before its end.

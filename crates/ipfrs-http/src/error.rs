@@ -27,6 +27,8 @@ use crate::retrieval_report;
 pub(crate) fn status(error: &Error) -> StatusCode {
     match error.kind() {
         ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        // DNSLink gateway specification, "Host".
+        ErrorKind::Unresolvable if error.is_endless_dnslink() => StatusCode::BAD_REQUEST,
         // As in boxo: the content may well exist, and caches must not remember that it does not.
         ErrorKind::Unresolvable => StatusCode::INTERNAL_SERVER_ERROR,
         ErrorKind::InvalidInput => StatusCode::BAD_REQUEST,

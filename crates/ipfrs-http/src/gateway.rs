@@ -23,6 +23,7 @@ pub(crate) mod hosts;
 mod ipfs_uri;
 pub(crate) mod ipns_record;
 mod listing;
+pub(crate) mod manifest;
 mod name;
 pub(crate) mod page;
 pub(crate) mod path;

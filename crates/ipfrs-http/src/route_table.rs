@@ -46,6 +46,7 @@ pub(crate) fn routes() -> [(Part, ListedRoutes); 6] {
         .route("/docs", Access::OPEN, get(async || Redirect::permanent("/docs/")))
         .route("/docs/", Access::OPEN, get(ui::docs))
         .route("/docs/{*path}", Access::OPEN, get(ui::docs))
+        .route(gateway::manifest::ROUTE, Access::OPEN, get(gateway::manifest::protocols))
         .route("/", Access::OPEN, get(gateway::welcome::welcome));
     [
         (Part::Native, v1::routes().below("/v1")),

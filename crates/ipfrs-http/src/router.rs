@@ -6,7 +6,7 @@ use axum::Router;
 use axum::extract::{Extension, OriginalUri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::any;
+use axum::routing::{any, get};
 use http::{HeaderValue, Method, Uri};
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::websocket::WebSockets;
@@ -143,8 +143,11 @@ fn router(state: &AppState) -> Router {
 
 /// Returns the routes of a service that has content only.
 pub(crate) fn content_router(state: AppState) -> Router {
-    let router =
-        Router::new().fallback(no_content).layer(from_fn_with_state(state.clone(), request_lifecycle::observe));
+    let router = Router::new()
+        .route(gateway::manifest::ROUTE, get(gateway::manifest::protocols))
+        .fallback(no_content)
+        .method_not_allowed_fallback(async || crate::error::method_not_allowed("GET, HEAD"))
+        .layer(from_fn_with_state(state.clone(), request_lifecycle::observe));
     with_content_routes(router).with_state(state)
 }
 

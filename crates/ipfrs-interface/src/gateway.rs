@@ -29,6 +29,9 @@ use crate::{Config, ServerConfig, inherited};
 /// File in the repo that holds the address of the running daemon, as a multiaddr.
 const API_FILE: &str = "api";
 
+/// File in the repo that holds the URL of the running daemon's content, as in a repo of Kubo. curl and ffmpeg read it.
+const GATEWAY_FILE: &str = "gateway";
+
 /// Returns the URL of the address that the daemon on `repo` wrote there. The daemon may have ended since.
 ///
 /// # Errors
@@ -163,9 +166,9 @@ impl Gateway {
             websockets: app.websockets,
             connections: Arc::clone(&connections),
         };
-        let api_file = match config.store.read_only {
-            true => None,
-            false => ApiFile::write(repo, &addresses)?,
+        let address_files = match config.store.read_only {
+            true => Vec::new(),
+            false => AddressFile::write_all(repo, addresses.first().copied())?,
         };
         node.start_maintenance();
         lifecycle.set_ready();
@@ -174,7 +177,7 @@ impl Gateway {
             lifecycle: lifecycle.clone(),
             node: node.clone(),
             auth: rules.auth.clone(),
-            api_file,
+            address_files,
             server: config.server.clone(),
         };
         let http = [
@@ -311,8 +314,8 @@ struct Ending {
     lifecycle: Lifecycle,
     node: Node,
     auth: Auth,
-    /// `None` for a read-only repo, and if the disk was full.
-    api_file: Option<ApiFile>,
+    /// In the order of their removal; empty for a read-only repo, and if the disk was full.
+    address_files: Vec<AddressFile>,
     server: ServerConfig,
 }
 
@@ -328,33 +331,42 @@ impl Ending {
         if left > 0 {
             tracing::warn!(connections = left, "closed connections: transfers did not end within the grace period");
         }
-        // The file is removed last, because its existence means that a daemon holds the repo.
+        // The files are removed last, because the existence of `api` means that a daemon holds the repo.
         self.auth.close();
         let closed = self.node.close().await;
-        if let Some(api_file) = &self.api_file {
-            api_file.remove();
+        for address_file in &self.address_files {
+            address_file.remove();
         }
         tracing::info!("stopped");
         closed
     }
 }
 
-/// `<repo>/api`, which contains the address of the daemon for commands on this machine.
-struct ApiFile {
+/// A file in the repo with the address of the daemon, for programs on this machine.
+struct AddressFile {
     path: PathBuf,
     /// Kept open, so that the inode number cannot be reused.
     file: File,
 }
 
-impl ApiFile {
+impl AddressFile {
+    /// Writes the address of the daemon for commands (`<repo>/api`) and the URL of its content (`<repo>/gateway`), in
+    /// the forms of Kubo, whose clients read them.
+    fn write_all(repo: &Path, address: Option<SocketAddr>) -> Result<Vec<Self>> {
+        let address = address.map(reachable);
+        let url = address.map_or_else(String::new, |address| format!("http://{address}"));
+        let gateway = Self::write(repo, GATEWAY_FILE, &url)?;
+        let api = Self::write(repo, API_FILE, &address.map_or_else(String::new, multiaddr))
+            .inspect_err(|_| gateway.iter().for_each(Self::remove))?;
+        Ok([gateway, api].into_iter().flatten().collect())
+    }
+
     /// Returns `None` if the disk is full. The daemon can still serve content, and clients can free space through the
     /// RPC.
-    fn write(repo: &Path, addresses: &[SocketAddr]) -> Result<Option<Self>> {
-        let path = repo.join(API_FILE);
-        // In the form of Kubo, whose clients read it.
-        let address = addresses.first().map_or_else(String::new, |address| multiaddr(reachable(*address)));
+    fn write(repo: &Path, name: &str, address: &str) -> Result<Option<Self>> {
+        let path = repo.join(name);
         // The file is renamed into place, so a reader sees the whole address or none.
-        let draft = repo.join(format!("{API_FILE}.new"));
+        let draft = repo.join(format!("{name}.new"));
         let written = File::create(&draft).and_then(|mut file| {
             file.write_all(address.as_bytes())?;
             fs::rename(&draft, &path)?;
@@ -386,9 +398,10 @@ impl ApiFile {
     }
 }
 
-/// Removes the URL that a killed daemon left behind. The caller must hold the repo, so that no daemon is running.
+/// Removes the addresses that a killed daemon left behind. The caller must hold the repo, so that no daemon is running.
 pub(crate) fn remove_stale_url(repo: &Path) {
-    if fs::remove_file(repo.join(API_FILE)).is_ok() {
+    let removed = [GATEWAY_FILE, API_FILE].map(|name| fs::remove_file(repo.join(name)).is_ok());
+    if removed.contains(&true) {
         tracing::warn!(repo = %repo.display(), "the last gateway of this repo ended without cleaning up");
     }
 }

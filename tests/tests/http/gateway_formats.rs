@@ -2,6 +2,7 @@
 //! pages about nodes (<https://specs.ipfs.tech/http-gateways/path-gateway/>, IPIP-288, IPIP-523, IPIP-524).
 
 use ipfrs_core::{Cid, codec, hash};
+use ipfrs_http::HostConfig;
 use reqwest::{Method, Response};
 
 use crate::content;
@@ -213,6 +214,49 @@ async fn codec_mismatch_falls_back_to_other_accepted_types() {
             assert_eq!((header(&response, "content-type"), header(&response, "content-location")), (content_type, ""));
             assert_eq!(response.bytes().await.unwrap(), content);
         }
+    }
+}
+
+/// As in boxo: a client of blocks must not take a file or a page for what it requested.
+#[tokio::test]
+async fn accept_with_only_unknown_ipld_types_is_400() {
+    let gateway = TestGateway::start_with(|config| {
+        let host = HostConfig { deserialized: Some(false), ..HostConfig::default() };
+        config.gateway.hosts.insert("trustless.example".into(), host);
+    })
+    .await;
+    let path = format!("/ipfs/{}", gateway.add("cid-version=1", "words").await);
+    let unknown = "application/vnd.ipld.unknown";
+    let both = format!("{unknown}, application/vnd.ipfs.unknown;q=0.5");
+    // The other responses may be cached before and between.
+    for (accept, status) in [("*/*", 200), (unknown, 400), ("*/*", 200), (&*both, 400), (&*both, 400)] {
+        for method in [Method::GET, Method::HEAD] {
+            let response = with(&gateway, method.clone(), &path, &[("accept", accept)]).await;
+            assert_eq!(response.status(), status, "{accept}");
+            let text = response.text().await.unwrap();
+            assert!(status == 200 || method == Method::HEAD || text.contains(unknown), "{text}");
+        }
+    }
+    for others in ["*/*;q=0.1", "text/html", "application/vnd.ipld.raw"] {
+        assert_eq!(accepting(&gateway, &path, &format!("{unknown}, {others}")).await.status(), 200, "{others}");
+    }
+    assert_eq!(accepting(&gateway, &format!("{path}?format=raw"), unknown).await.status(), 200);
+    let trustless = with(&gateway, Method::GET, &path, &[("accept", unknown), ("host", "trustless.example")]).await;
+    assert_eq!(trustless.status(), 406);
+}
+
+#[tokio::test]
+async fn format_without_a_value_is_absent() {
+    let gateway = TestGateway::start().await;
+    let path = format!("/ipfs/{}", gateway.add("cid-version=1", "words").await);
+    for (query, accept, media, located) in [
+        ("format=", "*/*", "text/plain; charset=utf-8", String::new()),
+        ("format=&format=raw", "*/*", "application/vnd.ipld.raw", String::new()),
+        ("format=", "application/vnd.ipld.raw", "application/vnd.ipld.raw", format!("{path}?format=&format=raw")),
+    ] {
+        let response = accepting(&gateway, &format!("{path}?{query}"), accept).await;
+        assert_eq!(response.status(), 200, "{query}");
+        assert_eq!((header(&response, "content-type"), header(&response, "content-location")), (media, &*located));
     }
 }
 

@@ -70,7 +70,8 @@ async fn content_types_come_from_names() {
 async fn content_types_of_nameless_content_come_from_its_first_bytes() {
     let gateway = TestGateway::start().await;
     let page = "<!DOCTYPE html><title>x</title>".to_owned() + &" ".repeat(300_000);
-    let contents: [(&[u8], &str); 8] = [
+    let contents: [(&[u8], &str); 9] = [
+        (b"", "text/plain"),
         (b"just text\n", "text/plain; charset=utf-8"),
         ("t\u{e9}xt in UTF-8".as_bytes(), "text/plain; charset=utf-8"),
         (page.as_bytes(), "text/html"),

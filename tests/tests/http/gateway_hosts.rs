@@ -10,6 +10,8 @@ use crate::wire::Wire;
 
 /// `hello\n` as an identity block.
 const HELLO: &str = "bafkqabtimvwgy3yk";
+/// List of the protocols of a host with a gateway.
+const PROTOCOLS: &str = "/.well-known/libp2p/protocols";
 
 fn hosts(config: &mut Config) {
     let gateway = &mut config.gateway;
@@ -66,20 +68,20 @@ async fn configured_host_serves_only_its_paths_and_health() {
     for (host, served, refused) in [
         (
             "paths.example",
-            vec![&*hello, "/", "/health", "/health/ready"],
+            vec![&*hello, "/", "/health", "/health/ready", PROTOCOLS],
             vec!["/metrics", "/v1/progress", "/ipfsx", "/x"],
         ),
         ("PATHS.example.:80", vec![&hello, "/health/live"], vec!["/metrics"]),
         ("127.0.0.2:8080", vec![&hello], vec!["/metrics"]),
         ("ipfs.example", vec![&hello], vec!["/ipns/x.example", "/metrics"]),
-        ("closed.example", vec![], vec![&hello, "/", "/health"]),
+        ("closed.example", vec![], vec![&hello, "/", "/health", PROTOCOLS]),
         // A host below a subdomain gateway that is not a valid subdomain.
         ("rpc.example.com", vec![], vec![&hello, "/", "/health", "/metrics"]),
         ("x.foo.example.com", vec![], vec![&hello, "/metrics"]),
         // All other hosts reach the daemon.
         ("other.example", vec![&hello, "/", "/health", "/metrics"], vec!["/x"]),
         ("www.paths.example", vec![&hello, "/metrics"], vec!["/x"]),
-        ("localhost", vec![&hello, "/metrics"], vec!["/x"]),
+        ("localhost", vec![&hello, "/metrics", PROTOCOLS], vec!["/x"]),
         ("[::1]:1", vec![&hello, "/metrics"], vec!["/x"]),
         ("", vec![&hello, "/metrics"], vec!["/x"]),
     ] {

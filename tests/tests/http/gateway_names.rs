@@ -134,6 +134,35 @@ async fn unresolvable_ipns_path_states_the_reason() {
     assert_eq!(below.status(), 200);
 }
 
+/// <https://specs.ipfs.tech/http-gateways/dnslink-gateway/>, "Host".
+#[tokio::test]
+async fn endless_dnslinks_are_400() {
+    let gateway = TestGateway::start_with(|config| {
+        config.dns.enabled = false;
+        let dnslink = &mut config.gateway.dnslink;
+        dnslink.insert("one.example".into(), "/ipns/two.example/x".into());
+        dnslink.insert("two.example".into(), "/ipns/one.example".into());
+        for step in 0..33 {
+            dnslink.insert(format!("step{step}.example"), format!("/ipns/step{}.example", step + 1));
+        }
+        dnslink.insert("step33.example".into(), "/ipfs/bafkqabtimvwgy3yk".into());
+    })
+    .await;
+    for (domain, status, text) in [
+        ("one.example", 400, "/ipns/one.example leads back to itself"),
+        ("two.example", 400, "/ipns/two.example leads back to itself"),
+        ("step1.example", 400, "more than 32 names"),
+        ("step2.example", 200, "hello"),
+    ] {
+        for (path, host) in [(format!("/ipns/{domain}"), "localhost"), ("/".to_owned(), domain)] {
+            let response = get(&gateway, &path, &[("host", host)]).await;
+            let (got, body) = (response.status(), response.text().await.unwrap());
+            assert_eq!(got, status, "{host}{path}: {body}");
+            assert!(body.contains(text), "{host}{path}: {body}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn requests_by_name_are_counted_by_their_own_route() {
     let (gateway, name, _) = gateway().await;

@@ -163,6 +163,20 @@ async fn routes_that_do_not_exist_are_not_found() {
     assert_eq!(gateway.get("/").await.status(), 200);
 }
 
+/// <https://specs.ipfs.tech/http-gateways/libp2p-gateway/>
+#[tokio::test]
+async fn libp2p_clients_find_the_gateway_in_the_list_of_protocols() {
+    let gateway = TestGateway::start().await;
+    let path = "/.well-known/libp2p/protocols";
+    let response = gateway.get(path).await;
+    assert_eq!((response.status().as_u16(), header(&response, "content-type")), (200, "application/json"));
+    assert_eq!(header(&response, "access-control-allow-origin"), "*");
+    let list: serde_json::Value = response.json().await.unwrap();
+    assert_eq!(list, serde_json::json!({"protocols": {"/ipfs/gateway": {"path": "/"}}}));
+    let refused = gateway.request(reqwest::Method::POST, path).send().await.unwrap();
+    assert_eq!((refused.status().as_u16(), header(&refused, "allow")), (405, "GET, HEAD"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_that_is_not_unixfs_is_offered_raw_only() {
     let gateway = TestGateway::start().await;

@@ -14,7 +14,7 @@ use super::{Copier, Destination, cannot, create_directory, create_private};
 
 /// Entries of the repo and of the store that are not copied: what the snapshot has, what is derived from it, and what
 /// belongs to the running process. `fetched` does not match older packs. Unfinished uploads begin again.
-const LEFT_OUT: [&str; 13] = [
+const LEFT_OUT: [&str; 14] = [
     "packs",
     "index",
     "index.redb",
@@ -28,6 +28,7 @@ const LEFT_OUT: [&str; 13] = [
     "lock",
     "api",
     "api-token",
+    "gateway",
 ];
 
 /// Entries of the repo with private keys, API keys and certificates, and the peer ID that such a key belongs to.

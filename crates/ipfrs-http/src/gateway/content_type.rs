@@ -41,6 +41,10 @@ pub(crate) fn by_name(name: &str) -> Option<HeaderValue> {
 /// and otherwise `application/octet-stream`.
 pub(super) fn by_content(head: &[u8]) -> String {
     let head = &head[..head.len().min(SNIFF_BYTES as usize)];
+    // Without characters there is no charset, as in Kubo.
+    if head.is_empty() {
+        return "text/plain".to_owned();
+    }
     match by_magic(head) {
         Some(media) => with_charset(media),
         None if is_json(head) => "application/json".to_owned(),
@@ -148,7 +152,7 @@ mod tests {
         }
         assert_eq!(by_content(b"hello \xc3\xa9\n"), "text/plain; charset=utf-8");
         assert_eq!(by_content(b"cut in a character \xc3"), "text/plain; charset=utf-8");
-        assert_eq!(by_content(b""), "text/plain; charset=utf-8");
+        assert_eq!(by_content(b""), "text/plain");
         assert_eq!(by_content(b"<!DOCTYPE html><html>"), "text/html");
         assert_eq!(by_name("page.html").unwrap(), "text/html", "a page may name its encoding");
         assert_eq!(by_content(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"), "image/png");

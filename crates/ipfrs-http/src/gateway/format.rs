@@ -66,6 +66,27 @@ pub(super) fn format_by_name(name: &str) -> Result<Format> {
     })
 }
 
+/// Prefixes of the media types of IPLD and IPFS.
+const VENDORS: [&str; 2] = ["application/vnd.ipld.", "application/vnd.ipfs."];
+
+/// Returns the first media type of `Accept`, if all of them are unknown formats of IPLD and IPFS. A client that
+/// requests only these must not mistake a file or a page for them.
+pub(super) fn unknown_format(headers: &HeaderMap) -> Option<&str> {
+    let is_unknown = |media: &str| {
+        let is_of = |vendor: &&str| media.get(..vendor.len()).is_some_and(|start| start.eq_ignore_ascii_case(vendor));
+        VENDORS.iter().any(is_of) && !FORMATS.iter().any(|(known, _, _)| known.eq_ignore_ascii_case(media))
+    };
+    let mut media = accepted(headers);
+    let first = media.next().filter(|first| is_unknown(first))?;
+    media.all(is_unknown).then_some(first)
+}
+
+/// Returns the error for an unknown media type in `Accept`.
+pub(super) fn unknown_media(media: &str) -> Error {
+    let known = FORMATS.map(|(media, _, _)| media).join(", ");
+    Error::invalid(format!("unknown format {media:?} in Accept: use one of {known}, or leave it out"))
+}
+
 /// Returns the media types of `Accept` in their order, without parameters, and without those of weight 0.
 pub(crate) fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     ranges(headers).filter(|range| !range.media.is_empty() && range.weight > 0).map(|range| range.media)
@@ -133,6 +154,26 @@ mod tests {
             let headers = HeaderMap::from_iter([(ACCEPT, accept.parse().unwrap())]);
             assert_eq!(format_by_accept(&headers), expected, "{accept}");
             assert_eq!(formats_by_accept(&headers).first().copied().unwrap_or(Format::Deserialised), expected);
+        }
+    }
+
+    #[test]
+    fn formats_are_unknown_only_if_nothing_else_is_accepted() {
+        for (accept, expected) in [
+            ("application/vnd.ipld.dag-pb", Some("application/vnd.ipld.dag-pb")),
+            ("Application/VND.ipfs.x;q=0.5, application/vnd.ipld.y", Some("Application/VND.ipfs.x")),
+            ("application/vnd.ipld.x, application/vnd.ipld.raw;q=0", Some("application/vnd.ipld.x")),
+            ("application/vnd.ipld.x, application/vnd.ipld.raw", None),
+            ("application/vnd.ipld.x, */*;q=0.1", None),
+            ("text/html, application/vnd.ipld.x", None),
+            ("application/vnd.ipld.x;q=0", None),
+            ("application/vnd.ipld.raw", None),
+            ("application/vnd.other", None),
+            ("*/*", None),
+            ("", None),
+        ] {
+            let headers = HeaderMap::from_iter([(ACCEPT, accept.parse().unwrap())]);
+            assert_eq!(unknown_format(&headers), expected, "{accept}");
         }
     }
 }

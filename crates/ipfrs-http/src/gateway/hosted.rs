@@ -24,7 +24,7 @@ use super::handler::serve_site;
 use super::hosts::{HostedRequest, Place};
 use super::path::{decoded, split_root};
 use super::site::Site;
-use super::{address, cors, subdomain, welcome};
+use super::{address, cors, manifest, subdomain, welcome};
 use crate::access::failure;
 use crate::access_rule::Access;
 use crate::config::{HostConfig, Namespace};
@@ -291,6 +291,9 @@ async fn gateway(
         return Ok(Decision::Site(
             Site::paths(config.serves_deserialized(state.config.deserialized)).retrieving(config.retrieve),
         ));
+    }
+    if path == manifest::ROUTE && config.paths.contains(&Namespace::Ipfs) {
+        return Ok(Decision::Daemon { is_public: true });
     }
     if !config.paths.is_empty() && SERVED_ROUTES.iter().any(|route| is_below(path, route)) {
         if *method == Method::PUT {

@@ -11,7 +11,9 @@ use ipfrs_node::{ContentPath, LinkName};
 
 use super::address::Address;
 use super::escape::normalised;
-use super::format::{Format, SERVICE_WORKER, accepts_others, format_by_name, formats_by_accept};
+use super::format::{
+    Format, SERVICE_WORKER, accepts_others, format_by_name, formats_by_accept, unknown_format, unknown_media,
+};
 use super::freshness::Freshness;
 use super::path::{key_name, parts};
 use super::path_cache::CachedPath;
@@ -38,12 +40,18 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// Parses the query and `Accept`, without the formats of `Accept` that do not exist at this path of the site. Of a
-    /// repeated parameter, the first counts.
+    /// repeated parameter, the first counts. A format or name without a value is absent.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) names the unknown format.
     pub(super) fn of(site: &Site, parts: &Parts, content_path: &str) -> Result<Self> {
         let mut wanted = Self::parse(parts)?;
+        if wanted.format == Format::Deserialised
+            && !site.is_trustless
+            && let Some(media) = unknown_format(&parts.headers)
+        {
+            return Err(unknown_media(media));
+        }
         wanted.restrict(&parts.headers, |format| match format {
             _ if site.is_trustless => trustless::is_verifiable(format, content_path),
             Format::IpnsRecord => key_name(content_path).is_ok(),
@@ -56,7 +64,7 @@ impl Wanted {
         let (mut by_query, mut filename, mut download, mut is_go_get) = (None, None, None, None);
         for (name, value) in form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()) {
             match name.as_ref() {
-                "format" if by_query.is_none() => by_query = Some(format_by_name(&value)?),
+                "format" if by_query.is_none() && !value.is_empty() => by_query = Some(format_by_name(&value)?),
                 "filename" if filename.is_none() && !value.is_empty() => filename = Some(value.into_owned()),
                 "download" if download.is_none() => download = Some(value == "true"),
                 "go-get" if is_go_get.is_none() => is_go_get = Some(value == "1"),

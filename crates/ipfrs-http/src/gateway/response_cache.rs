@@ -20,7 +20,7 @@ use quick_cache::Weighter;
 use tokio::sync::Semaphore;
 
 use super::cors;
-use super::format::{SERVICE_WORKER, format_by_accept};
+use super::format::{SERVICE_WORKER, format_by_accept, unknown_format};
 use super::serialized_head::SerializedHead;
 use crate::compression::Compression;
 use crate::metrics::{Family, HttpMetrics};
@@ -162,5 +162,7 @@ fn is_plain(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
 /// Whether one of the headers may affect the response.
 fn decides_by_headers(headers: &HeaderMap) -> bool {
     // Clients send few headers, so that scanning them is cheaper than looking up the relevant ones.
-    headers.keys().any(|name| DECIDING.contains(name)) || !format_by_accept(headers).gives_files()
+    headers.keys().any(|name| DECIDING.contains(name))
+        || !format_by_accept(headers).gives_files()
+        || unknown_format(headers).is_some()
 }

@@ -65,9 +65,13 @@ async fn the_url_is_in_the_repo_while_the_gateway_runs() {
     let mut running = Running::start(&config()).await;
     let url = running_url(running.repo.path()).unwrap();
     assert_eq!(url.as_deref(), Some(running.gateway.urls()[0].as_str()));
+    // curl reads this file for ipfs:// URLs.
+    let content_url = fs::read_to_string(running.repo.path().join("gateway")).unwrap();
+    assert_eq!(content_url, running.gateway.urls()[0]);
     running.gateway.shutdown();
     running.gateway.join().await.unwrap();
     assert_eq!(running_url(running.repo.path()).unwrap(), None);
+    assert!(!running.repo.path().join("gateway").exists());
 }
 
 #[tokio::test]
@@ -105,9 +109,12 @@ async fn repo_is_locked_by_one_gateway() {
 #[tokio::test]
 async fn next_user_of_the_repo_removes_a_stale_url() {
     let repo = tempfile::tempdir().unwrap();
-    fs::write(repo.path().join("api"), "http://127.0.0.1:1\n").unwrap();
+    for name in ["api", "gateway"] {
+        fs::write(repo.path().join(name), "http://127.0.0.1:1\n").unwrap();
+    }
     Embedded::open(&config(), repo.path(), "test").await.unwrap().close().await.unwrap();
     assert_eq!(running_url(repo.path()).unwrap(), None);
+    assert!(!repo.path().join("gateway").exists());
 }
 
 #[tokio::test]

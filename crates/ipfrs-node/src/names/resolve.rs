@@ -80,12 +80,16 @@ impl Node {
         let mut below = Vec::new();
         let mut ttl = self.inner.config.ipns.max_cache_ttl();
         let mut name = root.clone();
+        let endless = |why: String| match root {
+            NameRoot::Domain(_) => Error::endless_dnslink(why),
+            NameRoot::Key(_) => unresolvable(why),
+        };
         loop {
             if passed.contains(&name) {
-                return Err(unresolvable(format!("/ipns/{name} leads back to itself")));
+                return Err(endless(format!("/ipns/{name} leads back to itself")));
             }
             if passed.len() == MAX_STEPS {
-                return Err(unresolvable(format!("it resolves through more than {MAX_STEPS} names")));
+                return Err(endless(format!("it resolves through more than {MAX_STEPS} names")));
             }
             self.check_name(&name, &below)?;
             let (step, holds) = self.name_step(&name, answers).await?;

@@ -91,6 +91,8 @@ async fn public_listener_has_the_read_only_gateway_only() {
     };
     let content = send(Method::GET, &format!("/ipfs/{cid}")).await;
     assert_eq!((content.status().as_u16(), content.text().await.unwrap()), (200, "hello".to_owned()));
+    assert_eq!(send(Method::GET, "/.well-known/libp2p/protocols").await.status(), 200);
+    assert_eq!(send(Method::POST, "/.well-known/libp2p/protocols").await.status(), 405);
     for path in ["/metrics", "/v1/progress", "/health", "/ui/", "/ws", "/openapi.json", "/graphql"] {
         assert_eq!(send(Method::GET, path).await.status(), 404, "{path}");
     }
