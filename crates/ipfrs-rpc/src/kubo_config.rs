@@ -171,7 +171,9 @@ pub fn changes(
 ) -> Result<Vec<Change>, Vec<String>> {
     let filestore_root = Some(filestore_root);
     let (old, new) = (translate(before, filestore_root), translate(after, filestore_root));
-    let differing = |key: &&String| old.others.get(*key) != new.others.get(*key);
+    // A setting that is left out has its default, which is the only value here.
+    let is_default = |key: &str| !new.others.contains_key(key) && fixed().iter().any(|(fixed, _)| *fixed == key);
+    let differing = |key: &&String| old.others.get(*key) != new.others.get(*key) && !is_default(key);
     let mut without: Vec<_> = old.others.keys().chain(new.others.keys()).filter(differing).cloned().collect();
     without.sort_unstable();
     without.dedup();

@@ -160,7 +160,8 @@ fn settings_without_an_equivalent_change_nothing() {
     let hosts = json!({ "a.example": { "NoDNSLink": true } });
     let without = after(&own, &[("Gateway.PublicGateways", hosts)]);
     assert_eq!(without, Err(vec!["Gateway.PublicGateways.a.example.NoDNSLink".to_owned()]));
-    // Features of Kubo that are off here anyway.
+    // Features of Kubo that are off here anyway, also if they are left out.
+    assert_eq!(after(&own, &[("AutoConf", Value::Null), ("Gateway.ExposeRoutingAPI", Value::Null)]), Ok(vec![]));
     assert_eq!(after(&own, &[("Discovery.MDNS.Enabled", json!(false))]), Ok(vec![]));
     assert_eq!(show(&json!({}))["Bootstrap"], json!([]));
     assert_eq!(after(&json!({}), &[("Bootstrap", Value::Null)]), Ok(vec![]));
