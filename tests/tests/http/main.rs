@@ -86,6 +86,7 @@ mod rpc_blocks;
 mod rpc_codecs;
 mod rpc_commands;
 mod rpc_config;
+mod rpc_errors;
 mod rpc_files;
 mod rpc_get;
 mod rpc_hashes;
