@@ -27,7 +27,7 @@ pub(super) async fn list(State(state): State<AppState>) -> CommandResult {
     Ok(response(configured(&state).await?))
 }
 
-/// `bootstrap/add?arg=address...`: adds peers to the configuration, and connects to them. If peers are disabled, it only
+/// `bootstrap/add?arg=address...`: adds peers to the configuration, and connects to them. If peers are disabled, only
 /// stores them, as Kubo does offline. Returns those given.
 pub(super) async fn add(State(state): State<AppState>, args: Args) -> CommandResult {
     if !args.has_arguments() {
