@@ -120,6 +120,9 @@ async fn configuration_is_set_by_the_names_of_kubo_and_applies_after_a_restart()
             }),
         ),
         ("arg=Discovery.MDNS.Enabled&arg=false&bool=true", json!(false)),
+        ("arg=Bitswap.ServerEnabled&arg=false&bool=true", json!(false)),
+        ("arg=Internal.Bitswap.MaxOutstandingBytesPerPeer&arg=65536&json=true", json!(65_536)),
+        ("arg=DNS.MaxCacheTTL&arg=5m0s", json!("300s")),
     ] {
         let key = query[4..].split('&').next().unwrap();
         assert_eq!(
