@@ -194,7 +194,7 @@ async fn commands_about_peers_report_real_state() {
     let again = gateway.rpc_json(&format!("swarm/disconnect?arg={address}")).await;
     assert_eq!(again["Strings"], json!([format!("disconnect {id} failure: conn not found")]));
     assert_eq!(gateway.rpc_json("swarm/peers").await, json!({ "Peers": null }));
-    let failure = format!("connect {id} failure: ");
+    let failure = format!("connect {id} failure: failed to dial: ");
     for (command, part) in [
         (format!("id?arg={id}"), "is not connected"),
         ("swarm/connect?arg=/ip4/127.0.0.1/tcp/1".to_owned(), "found no ipfs peers at /ip4/127.0.0.1/tcp/1"),
@@ -203,6 +203,8 @@ async fn commands_about_peers_report_real_state() {
         (format!("swarm/connect?arg=/ip4/127.0.0.1/tcp/1/p2p/{id}"), failure.as_str()),
         (format!("swarm/connect?arg=nonsense/p2p/{id}"), "failed to parse multiaddr \"nonsense/p2p/"),
         ("bitswap/ledger?arg=x".to_owned(), "failed to parse peer ID: "),
+        (format!("swarm/disconnect?arg={address}&arg=x"), "failed to parse multiaddr \"x\": must begin with /"),
+        ("ping?arg=x".to_owned(), "failed to parse peer address 'x': failed to parse peer ID: "),
     ] {
         let message = rpc_failure(gateway.rpc(&command).send().await.unwrap()).await;
         assert!(message.contains(part), "{command}: {message}");
