@@ -14,6 +14,7 @@ async fn messages_of_commands_begin_with_those_of_kubo() {
     for (command, text) in [
         (&*format!("cat?arg={node}"), "unknown node type"),
         (&format!("get?arg={node}"), "unknown node type"),
+        (&format!("get?arg={node}&compress=true"), "unknown node type"),
         ("id?peerid-base=nope", "unsupported multibase encoding: nope"),
         ("key/gen?arg=x&ipns-base=nope", "unsupported multibase encoding: nope"),
         ("key/list?ipns-base=nope", "cannot get key encoder: unsupported multibase encoding: nope"),
