@@ -89,6 +89,9 @@ fn fixed() -> [(&'static str, Value); 15] {
     ]
 }
 
+/// Setting of Kubo whose value follows from others here. [`show`] leaves it to its caller.
+const DERIVED: &str = "Routing.Type";
+
 /// Maximum number of names in a key. Kubo's keys have at most six.
 const MAX_NAMES: usize = 16;
 
@@ -179,7 +182,8 @@ pub fn changes(
     let filestore_root = Some(filestore_root);
     let (old, new) = (translate(before, filestore_root), translate(after, filestore_root));
     // A setting that is left out has its default, which is the only value here.
-    let is_default = |key: &str| !new.others.contains_key(key) && fixed().iter().any(|(fixed, _)| *fixed == key);
+    let has_default = |key: &str| key == DERIVED || fixed().iter().any(|(fixed, _)| *fixed == key);
+    let is_default = |key: &str| !new.others.contains_key(key) && has_default(key);
     let differing = |key: &&String| old.others.get(*key) != new.others.get(*key) && !is_default(key);
     let mut without: Vec<_> = old.others.keys().chain(new.others.keys()).filter(differing).cloned().collect();
     without.sort_unstable();

@@ -170,6 +170,10 @@ fn settings_without_an_equivalent_change_nothing() {
     // Features of Kubo that are off here anyway, also if they are left out.
     assert_eq!(after(&own, &[("AutoConf", Value::Null), ("Gateway.ExposeRoutingAPI", Value::Null)]), Ok(vec![]));
     assert_eq!(after(&own, &[("Discovery.MDNS.Enabled", json!(false))]), Ok(vec![]));
+    let (mut derived, plain) = (show(&own), show(&own));
+    put_key(&mut derived, "Routing.Type", json!("none")).unwrap();
+    assert_eq!(changes(&own, &derived, &plain, None, "/parent"), Ok(vec![]));
+    assert_eq!(changes(&own, &plain, &derived, None, "/parent"), Err(vec!["Routing.Type".to_owned()]));
     assert_eq!(show(&json!({}))["Bootstrap"], json!([]));
     assert_eq!(after(&json!({}), &[("Bootstrap", Value::Null)]), Ok(vec![]));
 }
