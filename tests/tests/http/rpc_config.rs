@@ -274,7 +274,7 @@ async fn configuration_is_replaced_and_profiles_are_applied() {
     shown["Import"]["CidVersion"] = json!(0);
     shown["Import"]["UnixFSRawLeaves"] = json!(false);
     shown["Identity"] = json!({ "PeerID": "other" });
-    // What this daemon lacks, or derives from other settings, may be left out.
+    // Settings that this daemon lacks, or derives from others, may be left out.
     for section in ["AutoConf", "AutoTLS", "Discovery", "Provide", "Routing"] {
         shown.as_object_mut().unwrap().remove(section).unwrap();
     }

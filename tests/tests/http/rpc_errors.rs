@@ -11,10 +11,14 @@ async fn messages_of_commands_begin_with_those_of_kubo() {
     let gateway = TestGateway::start().await;
     let lines = ndjson(gateway.post_form("dag/put", Form::new().file("", "{\"a\":1}")).await).await;
     let node = lines[0]["Cid"]["/"].as_str().unwrap();
+    // Nothing listens on this port.
+    let added = gateway.rpc("pin/remote/service/add?arg=s&arg=http://127.0.0.1:1&arg=key").send().await.unwrap();
+    assert_eq!(added.status(), 200);
     for (command, text) in [
         (&*format!("cat?arg={node}"), "unknown node type"),
         (&format!("get?arg={node}"), "unknown node type"),
         (&format!("get?arg={node}&compress=true"), "unknown node type"),
+        ("pin/remote/ls?service=s", "empty response from remote pinning service: "),
         ("id?peerid-base=nope", "unsupported multibase encoding: nope"),
         ("key/gen?arg=x&ipns-base=nope", "unsupported multibase encoding: nope"),
         ("key/list?ipns-base=nope", "cannot get key encoder: unsupported multibase encoding: nope"),
