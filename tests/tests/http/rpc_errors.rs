@@ -31,7 +31,7 @@ async fn messages_of_commands_begin_with_those_of_kubo() {
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_of_uploads_begin_with_those_of_kubo() {
     let gateway = TestGateway::start().await;
-    let big = vec![0; 3_000_000];
+    let big = vec![0_u8; 3_000_000];
     for (command, content, text) in [
         ("add?chunker=size-0", &b"x"[..], "chunker size must be greater than 0"),
         ("add?chunker=size-9999999", b"x", "chunker parameters may not exceed the maximum chunk size of 2096896"),
