@@ -244,6 +244,7 @@ fn in_words_of_kubo(error: &Error, text: String) -> String {
         None if text.contains("dag-pb node without data, which is not UnixFS") => {
             format!("proto: required field \"Type\" not set: {text}")
         }
+        None if text.contains("which is not UnixFS (raw or dag-pb)") => format!("unknown node type: {text}"),
         None if error.kind() == ErrorKind::Unresolvable => format!("could not resolve name: {text}"),
         None => text,
     }

@@ -47,7 +47,8 @@ impl Record {
                 bytes.len()
             )));
         }
-        let entry = IpnsEntry::decode(bytes.clone()).map_err(|e| invalid("it is not valid protobuf").with_source(e))?;
+        let entry = IpnsEntry::decode(bytes.clone())
+            .map_err(|e| invalid("record is malformed: it is not valid protobuf").with_source(e))?;
         if entry.signature_v2().is_empty() || entry.data().is_empty() {
             return Err(invalid("it has no V2 signature: records with V1 signatures only are no longer accepted"));
         }

@@ -31,7 +31,9 @@ const SETTINGS: &[Setting] = &[
     setting("Addresses.Announce", "retrieval.bitswap.announce", Form::Same),
     setting("Addresses.Gateway", "server", Form::Listener),
     setting("Addresses.Swarm", "retrieval.bitswap", Form::Swarm),
+    setting("Bitswap.ServerEnabled", "retrieval.bitswap.serve", Form::Same),
     setting("Bootstrap", "retrieval.bitswap.bootstrap", Form::Bootstrap),
+    setting("DNS.MaxCacheTTL", "dns.max_ttl_seconds", Form::Seconds),
     setting("DNS.Resolvers", "dns", Form::Resolvers),
     setting("Datastore.HashOnRead", "store.verify_on_read", Form::Same),
     setting("Datastore.StorageMax", "store.max_bytes", Form::Size),
@@ -54,6 +56,11 @@ const SETTINGS: &[Setting] = &[
     setting("Import.UnixFSHAMTDirectorySizeEstimation", "import.directory_size", Form::Same),
     setting("Import.UnixFSHAMTDirectorySizeThreshold", "import.sharding_threshold_bytes", Form::Threshold),
     setting("Import.UnixFSRawLeaves", "import.raw_leaves", Form::Same),
+    setting(
+        "Internal.Bitswap.MaxOutstandingBytesPerPeer",
+        "retrieval.bitswap.max_outstanding_bytes_per_peer",
+        Form::Same,
+    ),
     setting("Internal.MFSNoFlushLimit", "mutable_files.max_unflushed", Form::Limit),
     setting("Ipns.MaxCacheTTL", "ipns.max_cache_ttl_seconds", Form::Seconds),
     setting("Ipns.RecordLifetime", "ipns.record_lifetime_seconds", Form::Seconds),
@@ -82,12 +89,15 @@ fn fixed() -> [(&'static str, Value); 15] {
     ]
 }
 
+/// Setting of Kubo whose value follows from others here. [`show`] leaves it to its caller.
+const DERIVED: &str = "Routing.Type";
+
 /// Maximum number of names in a key. Kubo's keys have at most six.
 const MAX_NAMES: usize = 16;
 
 /// Sections of Kubo's configuration without any setting of this daemon.
 const OTHER_SECTIONS: &[&str] =
-    &["Bitswap", "HTTPRetrieval", "Migration", "Mounts", "Pinning", "Plugins", "Provider", "Reprovider", "Version"];
+    &["HTTPRetrieval", "Migration", "Mounts", "Pinning", "Plugins", "Provider", "Reprovider", "Version"];
 
 /// Path of a setting of this daemon: its section, its key, and names within tables.
 pub type Key = Vec<String>;
@@ -171,7 +181,10 @@ pub fn changes(
 ) -> Result<Vec<Change>, Vec<String>> {
     let filestore_root = Some(filestore_root);
     let (old, new) = (translate(before, filestore_root), translate(after, filestore_root));
-    let differing = |key: &&String| old.others.get(*key) != new.others.get(*key);
+    // A setting that is left out has its default, which is the only value here.
+    let has_default = |key: &str| key == DERIVED || fixed().iter().any(|(fixed, _)| *fixed == key);
+    let is_default = |key: &str| !new.others.contains_key(key) && has_default(key);
+    let differing = |key: &&String| old.others.get(*key) != new.others.get(*key) && !is_default(key);
     let mut without: Vec<_> = old.others.keys().chain(new.others.keys()).filter(differing).cloned().collect();
     without.sort_unstable();
     without.dedup();

@@ -10,7 +10,7 @@ use crate::murmur3;
 use crate::node::DirEntry;
 
 /// Smallest fan-out. The bit field of a shard consists of whole bytes.
-const MIN_FANOUT: u64 = 8;
+pub(crate) const MIN_FANOUT: u64 = 8;
 /// Largest fan-out, as in boxo.
 pub(crate) const MAX_FANOUT: u64 = 1024;
 

@@ -15,7 +15,7 @@ use ipfrs_core::{Cid, CidList, Error, ErrorKind, Result, codec};
 use crate::LinkName;
 use crate::dag_pb::{self, PbLink};
 
-pub use canonical::canonical_cbor;
+pub use canonical::{canonical_cbor, ordered_cbor};
 
 /// Treatment of blocks that are readable but not canonical.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

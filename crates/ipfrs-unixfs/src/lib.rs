@@ -32,7 +32,7 @@ pub use import::{
     Chunker, DirectoryBuilder, DirectorySize, Entry, EntryKind, ImportOptions, Importer, Layout, MAX_GATHERING, Mark,
     Overrides, Profile, Sharding, SpareBatch, entry_hash,
 };
-pub use ipld::{canonical_cbor, git, jose, knows_links, lenient_links, link_names, links, named_links};
+pub use ipld::{canonical_cbor, git, jose, knows_links, lenient_links, link_names, links, named_links, ordered_cbor};
 pub use link_name::LinkName;
 pub use list::{Entries, Place, entries, page};
 pub use node::{

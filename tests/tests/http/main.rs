@@ -87,6 +87,7 @@ mod rpc_blocks;
 mod rpc_codecs;
 mod rpc_commands;
 mod rpc_config;
+mod rpc_errors;
 mod rpc_files;
 mod rpc_findprovs;
 mod rpc_get;

@@ -197,7 +197,7 @@ async fn commands_about_peers_report_real_state() {
     let by_id = gateway.rpc_json(&format!("swarm/disconnect?arg=/p2p/{id}")).await;
     assert_eq!(by_id["Strings"], json!([format!("disconnect {id} failure: not connected")]));
     assert_eq!(gateway.rpc_json("swarm/peers").await, json!({ "Peers": null }));
-    let failure = format!("connect {id} failure: ");
+    let failure = format!("connect {id} failure: failed to dial: ");
     for (command, part) in [
         (format!("id?arg={id}"), "is not connected"),
         ("swarm/connect?arg=/ip4/127.0.0.1/tcp/1".to_owned(), "found no ipfs peers at /ip4/127.0.0.1/tcp/1"),
@@ -209,6 +209,8 @@ async fn commands_about_peers_report_real_state() {
         (format!("swarm/disconnect?arg=/p2p/{id}&arg={id}"), "must begin with /"),
         ("swarm/disconnect?arg=/ip4/127.0.0.1/tcp/1".to_owned(), "found no ipfs peers at /ip4/127.0.0.1/tcp/1"),
         ("bitswap/ledger?arg=x".to_owned(), "failed to parse peer ID: "),
+        (format!("swarm/disconnect?arg={address}&arg=x"), "failed to parse multiaddr \"x\": must begin with /"),
+        ("ping?arg=x".to_owned(), "failed to parse peer address 'x': failed to parse peer ID: "),
     ] {
         let message = rpc_failure(gateway.rpc(&command).send().await.unwrap()).await;
         assert!(message.contains(part), "{command}: {message}");

@@ -132,3 +132,33 @@ async fn nodes_of_json_and_cbor_are_read_as_json() {
     let message = rpc_failure(gateway.post_form("dag/put?store-codec=json", link).await).await;
     assert!(message.starts_with("cannot marshal IPLD links to this codec"), "{message}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn json_and_cbor_keep_the_order_of_keys() {
+    let gateway = TestGateway::start().await;
+    let put = async |query: &str, data: &[u8]| {
+        let line = ndjson(gateway.post_form(&format!("dag/put?{query}"), Form::new().file("", data)).await).await;
+        line[0]["Cid"]["/"].as_str().unwrap().to_owned()
+    };
+    let json: &[u8] = br#"{"z":1,"a":{"b":[1,2,{"c":"d"}]}}"#;
+    let cbor: &[u8] = b"\xa2az\x01aa\xa1ab\x83\x01\x02\xa1acad";
+    for (codec, data) in [("json", json), ("dag-json", json), ("cbor", cbor), ("dag-cbor", cbor)] {
+        // The content IDs that Kubo 0.44 prints.
+        for (store, cid) in [
+            ("cbor", "bafireihk7wzjjv4lxo4p4hg5fluyyi3qssl4ehz3hljlf7skmv3iasxmeu"),
+            ("json", "bagaaierayxyce3uchgfwzddrdxmvgu3rskukg6wf6y7dtjvgb24ios3lxr4a"),
+        ] {
+            let query = format!("input-codec={codec}&store-codec={store}");
+            assert_eq!(put(&query, data).await, cid, "{query}");
+            let shown = gateway.rpc_bytes(&format!("dag/get?arg={cid}&output-codec=json")).await;
+            assert!(shown.starts_with(b"{\n\t\"z\": 1,\n\t\"a\": {"), "{query}: {shown:?}");
+        }
+    }
+    // dag-cbor has its own order.
+    let sorted = put("input-codec=json&store-codec=dag-cbor", &br#"{"aa":2,"b":1}"#[..]).await;
+    let shown = gateway.rpc_bytes(&format!("dag/get?arg={sorted}&output-codec=json")).await;
+    assert_eq!(shown, "{\n\t\"b\": 1,\n\t\"aa\": 2\n}\n");
+    let link = Form::new().file("", r#"{"l":{"/":"bafkqaaa"}}"#);
+    let message = rpc_failure(gateway.post_form("dag/put?store-codec=cbor", link).await).await;
+    assert_eq!(message, "cannot Marshal ipld links to CBOR");
+}

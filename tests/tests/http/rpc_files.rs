@@ -178,6 +178,9 @@ async fn ls_returns_sizes_of_raw_leaves_and_shards() {
     for (i, link) in links.iter().enumerate() {
         assert_eq!((&link["Name"], &link["Size"], &link["Type"]), (&json!(format!("{i:03}")), &json!(5), &json!(2)));
     }
+    // No other block needs to be read for them.
+    let unresolved = gateway.rpc_json(&format!("ls?arg={root}&resolve-type=false&size=false")).await;
+    assert_eq!(unresolved, answer);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -57,10 +57,6 @@ async fn commands_of_absent_subsystems_fail_with_the_texts_of_kubo() {
         ("bootstrap/add?arg=/ip4/127.0.0.1/tcp/4001", "invalid bootstrap address: /ip4/127.0.0.1/tcp/4001"),
         (&format!("bootstrap/add?arg=/p2p/{PEER}"), "bootstrap address without a transport: /p2p/12D3"),
         ("bootstrap/add/default", "cannot add default bootstrap peers: AutoConf is disabled (AutoConf.Enabled=false)"),
-        (
-            &format!("bootstrap/add?arg=/ip4/127.0.0.1/tcp/4001/p2p/{PEER}"),
-            "bootstrap peers have no effect, since peers",
-        ),
         ("bootstrap/rm?arg=/ip4/127.0.0.1/tcp/4001", "invalid p2p multiaddr"),
     ] {
         let message = rpc_failure(gateway.rpc(command).send().await.unwrap()).await;

@@ -118,7 +118,7 @@ pub(super) fn big_block_error(error: Error, options: PutBlockOptions) -> Error {
     }
     let why = "produced block is over 2MiB: big blocks can't be exchanged with other peers. consider using UnixFS for \
                automatic chunking of bigger files, or pass --allow-big-block to override";
-    Error::large_block(format!("{error}; {why}")).with_source(error)
+    Error::large_block(format!("{why}: {error}")).with_source(error)
 }
 
 /// Same as [`big_block_error`], for an attempt to store a block: other things may be too large, too.

@@ -27,18 +27,14 @@ pub(super) async fn list(State(state): State<AppState>) -> CommandResult {
     Ok(response(configured(&state).await?))
 }
 
-/// `bootstrap/add?arg=address...`: adds peers to the configuration, and connects to them. Returns those given.
+/// `bootstrap/add?arg=address...`: adds peers to the configuration, and connects to them. If peers are disabled, only
+/// stores them, as Kubo does offline. Returns those given.
 pub(super) async fn add(State(state): State<AppState>, args: Args) -> CommandResult {
     if !args.has_arguments() {
         return Err(Error::invalid("no bootstrap peers to add").into());
     }
     for address in args.arguments() {
         check_peer(address)?;
-    }
-    if !state.node.exchanges_blocks() {
-        let why = "bootstrap peers have no effect, since peers are disabled: set retrieval.bitswap.enabled = true and \
-                   restart the daemon";
-        return Err(Error::unsupported(why).into());
     }
     let changing = state.node.begin_bootstrap_change().await;
     let mut known = HashSet::new();

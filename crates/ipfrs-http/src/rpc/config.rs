@@ -48,7 +48,10 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
         return Err(Error::unsupported(why).into());
     }
     let value = if args.is_set("json") {
-        let why = |e| Error::unsupported(format!("failed to unmarshal json. {e}"));
+        let why = |e: serde_json::Error| match e.is_eof() {
+            true => Error::unsupported("failed to unmarshal json. unexpected end of JSON input"),
+            false => Error::unsupported(format!("failed to unmarshal json. {e}")),
+        };
         serde_json::from_str(&text).map_err(why)?
     } else if args.is_set("bool") {
         json!(text == "true")

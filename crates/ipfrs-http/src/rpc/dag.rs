@@ -64,7 +64,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         store: codec::parse(args.text_or_default("store-codec"))?,
         hash: args
             .nonempty_text("hash")
-            .map_or(Ok(state.node.default_hash()), |name| hash_option::named(name, |unknown| unknown))?,
+            .map_or(Ok(state.node.default_hash()), |name| hash_option::named(name, |_| unknown_codec(name)))?,
         options,
     };
     // Text can be larger than the block that it is converted to.
@@ -98,6 +98,11 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         return Err(RpcError::Request("argument \"object data\" is required: the body contains no file".into()));
     }
     put_response(&cids, &args)
+}
+
+/// Returns Kubo's error for the name of a hash function, which it looks up among all multicodecs here.
+fn unknown_codec(name: &str) -> Error {
+    Error::unsupported(format!("unknown multicodec: {name:?}"))
 }
 
 fn put_response(cids: &[Cid], args: &Args) -> CommandResult {

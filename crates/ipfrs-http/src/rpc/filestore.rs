@@ -8,7 +8,7 @@ use ipfrs_rpc::types::{CidLink, FileReference, Reference as Line};
 
 use super::args::Args;
 use super::command_result::CommandResult;
-use super::paths::parse_root;
+use super::paths::{checked_path, parse_root};
 use super::{long_command, refs};
 use crate::error::rpc_part_message;
 use crate::state::AppState;
@@ -72,7 +72,8 @@ pub(super) async fn dups(State(state): State<AppState>, args: Args) -> CommandRe
 
 /// Verifies the reference to a given block.
 async fn checked(node: &Node, argument: &str, removes: bool) -> Result<FileReference> {
-    let cid = match parse_root(argument) {
+    // As a path, since Kubo reports content IDs that are malformed as such.
+    let cid = match checked_path(&argument.into()).and_then(|_| parse_root(argument)) {
         Ok(cid) => cid,
         Err(error) => {
             let why = format!("{argument}: {}", rpc_part_message(&error));

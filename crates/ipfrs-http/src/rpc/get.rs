@@ -45,7 +45,8 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
         let content = match &object.kind {
             ObjectKind::File(file) => begun(state.node.read(file, Span::whole(file.size()))).await?.boxed(),
             ObjectKind::Symlink(target) => stream::iter([Ok(target.clone())]).boxed(),
-            ObjectKind::Directory(_) | ObjectKind::Other => return Err(Error::invalid("file is not regular").into()),
+            ObjectKind::Directory(_) => return Err(Error::invalid("file is not regular").into()),
+            ObjectKind::Other => return Err(object.not_unixfs("use block/get for its block").await.into()),
         };
         let compressed = gzipped(content, level, place, state.compression.turns());
         return Ok(output::stream_of("application/gzip", compressed, None, takes_trailers));

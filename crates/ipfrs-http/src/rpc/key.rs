@@ -46,9 +46,9 @@ impl KeyEncoding {
             "k" => Ok(Self::Cid(Base::Base36Lower)),
             "b" => Ok(Self::Cid(Base::Base32Lower)),
             "z" => Ok(Self::Cid(Base::Base58Btc)),
-            name => to_base(name)
-                .map(Self::Cid)
-                .map_err(|e| Error::invalid(format!("cannot get key encoder: {e}; b58mh is a peer ID"))),
+            name => to_base(name).map(Self::Cid).map_err(|e| {
+                Error::invalid(format!("unsupported multibase encoding: {name}: {e}; b58mh is a peer ID"))
+            }),
         }
     }
 
@@ -96,7 +96,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
 
 /// `key/list[?ipns-base=]`, or `key/ls`: lists all keys, the identity first.
 pub(super) async fn list(State(state): State<AppState>, args: Args) -> CommandResult {
-    let encoding = KeyEncoding::of(&args)?;
+    let encoding = KeyEncoding::of(&args).map_err(|e| Error::invalid(format!("cannot get key encoder: {e}")))?;
     Ok(output::object(encoding.keys(&state.node.keys().await?)?))
 }
 

@@ -31,7 +31,7 @@ const LINK_JSON_BYTES: usize = 200;
 const NO_TIME: &str = "0001-01-01T00:00:00Z";
 
 /// `ls?arg=path[&arg=...][&resolve-type=][&size=][&stream=]`: lists directories. If neither types nor sizes are
-/// requested, both are 0, because the size in a link is not the size of the file.
+/// requested, both are 0 except those of raw blocks.
 pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResult {
     let resolve = args.bool("resolve-type").unwrap_or(true) || args.bool("size").unwrap_or(true);
     let streamed = args.is_set("stream");
@@ -47,7 +47,7 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
         }
         let entries = match resolve {
             true => state.node.list_complete(&object),
-            false => state.node.list(&object, 0).map_ok(|entry| Listed { size: 0, ..entry }).boxed(),
+            false => state.node.list(&object, 0).map_ok(unresolved).boxed(),
         };
         listings.push((path.to_string_lossy().into_owned(), entries));
     }
@@ -91,6 +91,15 @@ pub(super) async fn ls(State(state): State<AppState>, args: Args) -> CommandResu
     }
     let bytes = (MAX_LINKS - links_left) * LINK_JSON_BYTES + (MAX_TEXT_BYTES - text_left);
     Ok(output::rendered(bytes, move || output::large_object(listings_of(render, listed)?, memory)).await?)
+}
+
+/// Returns an entry whose target was not read, as Kubo does: only that of a raw block is known to be a file, whose size
+/// is that in the link.
+fn unresolved(entry: Listed) -> Listed {
+    match entry.cid.codec() {
+        codec::RAW => Listed { kind: ListedKind::File, ..entry },
+        _ => Listed { size: 0, ..entry },
+    }
 }
 
 /// Returns the listings of all paths, each sorted by name.

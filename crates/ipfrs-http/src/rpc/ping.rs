@@ -23,7 +23,8 @@ pub(super) async fn ping(State(state): State<AppState>, args: Args) -> CommandRe
     needs_peers(&state)?;
     let target = args.text_at(0).to_owned();
     let id = target.rsplit_once("/p2p/").map_or(&*target, |(_, id)| id);
-    let failed = |e: Error| Error::invalid(format!("failed to parse peer address '{target}': {e}"));
+    let failed =
+        |e: Error| Error::invalid(format!("failed to parse peer address '{target}': failed to parse peer ID: {e}"));
     let id = Name::parse(id).map_err(failed)?.peer_id();
     if id == state.node.identity().peer_id() {
         return Err(Error::invalid("error: can't ping self").into());
@@ -38,7 +39,7 @@ pub(super) async fn ping(State(state): State<AppState>, args: Args) -> CommandRe
             state.node.connect_peer(&target).await?;
         } else if swarm::find(&state.node, &id)?.is_none() {
             lines.send(&text(format!("Looking up peer {id}"))).await?;
-            let why = format!("ping failed: peer lookup failed: peer {id} is not connected (swarm/connect)");
+            let why = format!("peer lookup failed: routing: not found: peer {id} is not connected (swarm/connect)");
             return Err(Error::not_found(why));
         }
         lines.send(&text(format!("PING {id}."))).await?;

@@ -5,8 +5,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::stream;
-use ipfrs_core::{Cid, Error, Result};
-use ipfrs_node::{ConnectedPeer, Node};
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_node::{ConnectedPeer, Name, Node};
 use ipfrs_rpc::duration;
 use ipfrs_rpc::types::{
     AddressFilters, BitswapStat, CidLink, Id, Ledger, Lines, PeerAddresses, PeerIdentity, Peering, PeeringChange,
@@ -67,7 +67,10 @@ pub(super) async fn connect(State(state): State<AppState>, args: Args) -> Comman
     let mut strings = Vec::new();
     for address in addresses {
         let id = address.rsplit('/').next().unwrap_or_default();
-        let failed = |e: Error| Error::new(e.kind(), format!("connect {id} failure: {e}")).with_source(e);
+        let failed = |e: Error| {
+            let dialing = if e.kind() == ErrorKind::Unavailable { "failed to dial: " } else { "" };
+            Error::new(e.kind(), format!("connect {id} failure: {dialing}{e}")).with_source(e)
+        };
         let id = state.node.connect_peer(address).await.map_err(failed)?;
         strings.push(format!("connect {id} success"));
     }
@@ -86,6 +89,10 @@ pub(super) async fn disconnect(State(state): State<AppState>, args: Args) -> Com
         };
         return Ok(output::object(Lines { strings: addresses.iter().map(failed).collect() }));
     }
+    // As in Kubo, a malformed address refuses all of them, but a peer ID alone is accepted here.
+    let is_id = |address: &&String| !address.starts_with('/') && Name::parse(address).is_ok();
+    let others: Vec<_> = addresses.iter().filter(|address| !is_id(address)).cloned().collect();
+    state.node.check_peer_addresses(&others)?;
     let mut strings = Vec::new();
     for address in addresses {
         let (id, was_connected) = state.node.disconnect_peer(address).await?;

@@ -115,8 +115,8 @@ impl PrivateKey {
     /// valid key of its type. The error message reveals nothing about the key.
     pub fn from_protobuf(message: &[u8]) -> Result<Self> {
         if pem::is_pem(message) {
-            let remedy = "try again with the format pem-pkcs8-cleartext";
-            return Err(Error::invalid(format!("this is a PEM block, not libp2p-protobuf-cleartext: {remedy}")));
+            let remedy = "try again with format=pem-pkcs8-cleartext";
+            return Err(Error::invalid(format!("unexpected PEM block for format=libp2p-protobuf-cleartext: {remedy}")));
         }
         let (key_type, data) = protobuf::decode("private key", message)?;
         let pair = match key_type {

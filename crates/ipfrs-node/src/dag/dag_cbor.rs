@@ -27,13 +27,13 @@ impl Tree {
     }
 }
 
-/// Decodes CBOR in the form of [`canonical_cbor`](ipfrs_unixfs::canonical_cbor), which has checked all but texts,
+/// Decodes CBOR in the form of [`ordered_cbor`](ipfrs_unixfs::ordered_cbor), which has checked all but texts,
 /// and bounds the depth.
 ///
 /// # Errors
 /// For a text that is not UTF-8, and for a link that is no content ID.
-pub(super) fn decode(canonical: &[u8]) -> Result<Tree> {
-    let mut rest = canonical;
+pub(super) fn decode(cbor: &[u8]) -> Result<Tree> {
+    let mut rest = cbor;
     value(&mut rest)
 }
 

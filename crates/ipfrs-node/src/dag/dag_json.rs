@@ -9,6 +9,7 @@ use ipfrs_core::{Error, Result, parse_cid};
 use ipld_core::cid::Cid as LinkCid;
 use ipld_core::ipld::Ipld;
 
+use super::dag_cbor::Tree;
 use super::plain::Plain;
 
 /// Key of the reserved maps.
@@ -16,38 +17,38 @@ const RESERVED: &str = "/";
 /// Magnitudes from which numbers have an exponent, as in ECMAScript and in Kubo.
 const EXPONENT: (f64, f64) = (1e-6, 1e21);
 
-/// Decodes a value.
+/// Decodes a value whose maps have the order of the data.
 ///
 /// # Errors
 /// For data that is not JSON, for repeated keys, integers of more than 64 bits, and maps with the key `/` that are
 /// neither links nor bytes.
-pub(super) fn decode(data: &[u8]) -> Result<Ipld> {
-    into_ipld(Plain::from_json(data)?)
+pub(super) fn decode(data: &[u8]) -> Result<Tree> {
+    into_tree(Plain::from_json(data)?)
 }
 
-fn into_ipld(value: Plain) -> Result<Ipld> {
+fn into_tree(value: Plain) -> Result<Tree> {
     Ok(match value {
-        Plain::List(list) => Ipld::List(list.into_iter().map(into_ipld).collect::<Result<_>>()?),
+        Plain::List(list) => Tree::List(list.into_iter().map(into_tree).collect::<Result<_>>()?),
         Plain::Map(map) => match map.as_slice() {
             [(key, Plain::Text(cid))] if key == RESERVED => {
                 // Unlike the parser of the library, this one takes nothing but a content ID.
                 let cid = parse_cid(cid)
                     .and_then(|cid| LinkCid::try_from(cid.to_bytes()).map_err(|e| Error::invalid(e.to_string())));
-                Ipld::Link(cid.map_err(|e| Error::invalid(format!("a link is no content ID: {e}")))?)
+                Tree::Leaf(Ipld::Link(cid.map_err(|e| Error::invalid(format!("a link is no content ID: {e}")))?))
             }
             [(key, Plain::Map(inner))] if key == RESERVED && is_bytes(inner) => {
                 let [(_, Plain::Text(text))] = inner.as_slice() else { return Err(reserved()) };
                 // As in Kubo, padding is allowed.
                 let bytes = STANDARD_NO_PAD.decode(text).or_else(|_| STANDARD.decode(text));
-                Ipld::Bytes(bytes.map_err(|e| Error::invalid(format!("bytes are not base64: {e}")))?)
+                Tree::Leaf(Ipld::Bytes(bytes.map_err(|e| Error::invalid(format!("bytes are not base64: {e}")))?))
             }
             entries if entries.iter().any(|(key, _)| key == RESERVED) => return Err(reserved()),
             _ => {
-                let entry = |(key, value)| Ok((key, into_ipld(value)?));
-                Ipld::Map(map.into_iter().map(entry).collect::<Result<_>>()?)
+                let entry = |(key, value)| Ok((key, into_tree(value)?));
+                Tree::Map(map.into_iter().map(entry).collect::<Result<_>>()?)
             }
         },
-        leaf => leaf.into_ipld(),
+        leaf => Tree::Leaf(leaf.into_ipld()),
     })
 }
 
@@ -147,11 +148,11 @@ mod tests {
             "-0.0",
             "1.0",
         ] {
-            let value = decode(json.as_bytes()).unwrap();
+            let value = decode(json.as_bytes()).unwrap().into_ipld();
             assert_eq!(encode(&value).unwrap(), json, "{value:?}");
         }
-        assert_eq!(decode(b"{\"/\":{\"bytes\":\"AQI=\"}}").unwrap(), Ipld::Bytes(vec![1, 2]));
-        assert_eq!(decode(b"1e16").unwrap(), Ipld::Float(1e16));
+        assert_eq!(decode(b"{\"/\":{\"bytes\":\"AQI=\"}}").unwrap().into_ipld(), Ipld::Bytes(vec![1, 2]));
+        assert_eq!(decode(b"1e16").unwrap().into_ipld(), Ipld::Float(1e16));
     }
 
     #[test]

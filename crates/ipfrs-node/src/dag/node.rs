@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
-use ipfrs_unixfs::{LinkName, canonical_cbor, dag_pb, git, jose};
+use ipfrs_unixfs::{LinkName, dag_pb, git, jose, ordered_cbor};
 use ipld_core::cid::Cid as LinkCid;
 use ipld_core::ipld::Ipld;
 
@@ -130,7 +130,7 @@ pub(super) struct ConversionError {
     pub(super) error: Error,
 }
 
-/// Converts data between codecs. Conversions between json and cbor keep the order of keys.
+/// Converts data between codecs. json and cbor get the keys of dag-json, dag-cbor, json and cbor in their order.
 pub(super) fn convert(from: u64, data: &Bytes, to: u64) -> Result<Bytes, ConversionError> {
     let input = |error| ConversionError { is_input: true, error };
     let output = |error| ConversionError { is_input: false, error };
@@ -139,17 +139,39 @@ pub(super) fn convert(from: u64, data: &Bytes, to: u64) -> Result<Bytes, Convers
             check_integers(data, "json").and_then(|()| Plain::from_json(data)).map_err(input)?
         }
         (codec::CBOR, codec::JSON | codec::CBOR) => decode_plain_cbor(data).map_err(input)?,
+        (codec::DAG_CBOR, codec::JSON | codec::CBOR) => {
+            let tree = decode_dag_cbor(data).map_err(input)?;
+            Plain::from_tree(tree, plain_name(to)).map_err(output)?
+        }
+        (codec::DAG_JSON, codec::JSON | codec::CBOR) => {
+            let tree = decode_dag_json(data).map_err(input)?;
+            Plain::from_tree(tree, plain_name(to)).map_err(output)?
+        }
         (_, codec::JSON | codec::CBOR) => {
-            let name = if to == codec::JSON { "json" } else { "cbor" };
-            Plain::from_ipld(decode(from, data).map_err(input)?, name).map_err(output)?
+            Plain::from_ipld(decode(from, data).map_err(input)?, plain_name(to)).map_err(output)?
         }
         _ => return encode(to, &decode(from, data).map_err(input)?).map_err(output),
     };
     if to == codec::JSON { plain.to_json() } else { plain.to_cbor() }.map_err(output)
 }
 
+/// Returns the name of json or of cbor.
+fn plain_name(code: u64) -> &'static str {
+    if code == codec::JSON { "json" } else { "cbor" }
+}
+
+fn decode_dag_cbor(data: &Bytes) -> Result<Tree> {
+    let tree = ordered_cbor(data).and_then(|cbor| dag_cbor::decode(&cbor));
+    tree.map_err(|e| is_not("dag-cbor", &e))
+}
+
+fn decode_dag_json(data: &Bytes) -> Result<Tree> {
+    check_integers(data, "dag-json")?;
+    dag_json::decode(data).map_err(|e| is_not("dag-json", &e))
+}
+
 fn decode_plain_cbor(data: &Bytes) -> Result<Plain> {
-    let tree = canonical_cbor(data).and_then(|canonical| dag_cbor::decode(&canonical));
+    let tree = ordered_cbor(data).and_then(|cbor| dag_cbor::decode(&cbor));
     tree.and_then(Plain::from_cbor).map_err(|e| is_not("cbor", &e))
 }
 
@@ -164,14 +186,8 @@ pub(super) fn decode(from: u64, data: &Bytes) -> Result<Ipld> {
         codec::DAG_PB => decode_dag_pb(data, NameText::Exact),
         codec::GIT_RAW => git::decode(data).map_err(|e| is_not("git-raw", &e)),
         codec::DAG_JOSE => jose::decode(data).map_err(|e| is_not("dag-jose", &e)),
-        codec::DAG_CBOR => {
-            let tree = canonical_cbor(data).and_then(|canonical| dag_cbor::decode(&canonical));
-            tree.map(Tree::into_ipld).map_err(|e| is_not("dag-cbor", &e))
-        }
-        codec::DAG_JSON => {
-            check_integers(data, "dag-json")?;
-            dag_json::decode(data).map_err(|e| is_not("dag-json", &e))
-        }
+        codec::DAG_CBOR => decode_dag_cbor(data).map(Tree::into_ipld),
+        codec::DAG_JSON => decode_dag_json(data).map(Tree::into_ipld),
         other => Err(unsupported(other)),
     }
 }

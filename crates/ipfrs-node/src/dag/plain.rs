@@ -45,11 +45,21 @@ impl Plain {
     /// # Errors
     /// If it contains links.
     pub(super) fn from_cbor(tree: Tree) -> Result<Self> {
+        Self::from_tree(tree, "cbor")
+    }
+
+    /// Converts a value of the data model whose maps have the order of the data.
+    ///
+    /// # Errors
+    /// If it contains links, which `codec` does not have.
+    pub(super) fn from_tree(tree: Tree, codec: &str) -> Result<Self> {
         Ok(match tree {
-            Tree::Leaf(value) => Self::from_ipld(value, "cbor")?,
-            Tree::List(list) => Self::List(list.into_iter().map(Self::from_cbor).collect::<Result<_>>()?),
+            Tree::Leaf(value) => Self::from_ipld(value, codec)?,
+            Tree::List(list) => {
+                Self::List(list.into_iter().map(|value| Self::from_tree(value, codec)).collect::<Result<_>>()?)
+            }
             Tree::Map(map) => {
-                let entry = |(key, value)| Ok((key, Self::from_cbor(value)?));
+                let entry = |(key, value)| Ok((key, Self::from_tree(value, codec)?));
                 Self::Map(map.into_iter().map(entry).collect::<Result<_>>()?)
             }
         })
@@ -89,6 +99,8 @@ impl Plain {
             Ipld::Float(value) => Self::Float(value),
             Ipld::String(text) => Self::Text(text),
             Ipld::Bytes(bytes) => Self::Bytes(bytes),
+            // Kubo has different texts for the codecs.
+            Ipld::Link(_) if codec == "cbor" => return Err(Error::invalid("cannot Marshal ipld links to CBOR")),
             Ipld::Link(_) => {
                 return Err(Error::invalid(format!("cannot marshal IPLD links to this codec: {codec}")));
             }

@@ -137,7 +137,8 @@ fn sequence(last: Option<&Record>, requested: Option<u64>, value: &LinkName, val
     };
     match requested {
         Some(requested) if requested < lowest => {
-            Err(Error::invalid(format!("invalid sequence {requested}: the next record needs {lowest} or more")))
+            let why = "sequence number must be greater than the current record sequence";
+            Err(Error::invalid(format!("{why}: {requested} is below {lowest}")))
         }
         requested => Ok(requested.unwrap_or(lowest)),
     }

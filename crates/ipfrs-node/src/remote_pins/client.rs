@@ -130,7 +130,7 @@ impl Client {
         }
         let host = self.endpoint.host_str().unwrap_or_default();
         let why = if is_dns { format!("lookup {host}: no such host: {cause}") } else { cause.to_string() };
-        Error::new(ErrorKind::Unavailable, format!("remote pinning service cannot be reached: {why}"))
+        Error::new(ErrorKind::Unavailable, format!("empty response from remote pinning service: {why}"))
     }
 }
 

@@ -11,7 +11,12 @@ fn own() -> Value {
             "allowed_origins": ["http://localhost:3000"],
             "http_headers": { "X-A": "b" },
         },
-        "dns": { "enabled": false, "resolvers": ["https://d.example/q"], "suffix_resolvers": { "eth.": "https://e/q" } },
+        "dns": {
+            "enabled": false,
+            "max_ttl_seconds": 3_600,
+            "resolvers": ["https://d.example/q"],
+            "suffix_resolvers": { "eth.": "https://e/q" },
+        },
         "gateway": {
             "deserialized": false,
             "max_concurrent_requests": 7,
@@ -45,6 +50,8 @@ fn own() -> Value {
                 "announce": ["/dns4/a.example/tcp/4001"],
                 "bootstrap": ["/ip4/1.2.3.5/tcp/1/p2p/C"],
                 "peers": ["/ip4/1.2.3.4/tcp/1/p2p/A", "/ip4/1.2.3.4/tcp/2/p2p/A", "/dns4/b/tcp/1/p2p/B"],
+                "serve": false,
+                "max_outstanding_bytes_per_peer": 65_536,
             },
         },
         "server": { "host": "::1", "port": 8080 },
@@ -160,8 +167,13 @@ fn settings_without_an_equivalent_change_nothing() {
     let hosts = json!({ "a.example": { "NoDNSLink": true } });
     let without = after(&own, &[("Gateway.PublicGateways", hosts)]);
     assert_eq!(without, Err(vec!["Gateway.PublicGateways.a.example.NoDNSLink".to_owned()]));
-    // Features of Kubo that are off here anyway.
+    // Features of Kubo that are off here anyway, also if they are left out.
+    assert_eq!(after(&own, &[("AutoConf", Value::Null), ("Gateway.ExposeRoutingAPI", Value::Null)]), Ok(vec![]));
     assert_eq!(after(&own, &[("Discovery.MDNS.Enabled", json!(false))]), Ok(vec![]));
+    let (mut derived, plain) = (show(&own), show(&own));
+    put_key(&mut derived, "Routing.Type", json!("none")).unwrap();
+    assert_eq!(changes(&own, &derived, &plain, None, "/parent"), Ok(vec![]));
+    assert_eq!(changes(&own, &plain, &derived, None, "/parent"), Err(vec!["Routing.Type".to_owned()]));
     assert_eq!(show(&json!({}))["Bootstrap"], json!([]));
     assert_eq!(after(&json!({}), &[("Bootstrap", Value::Null)]), Ok(vec![]));
 }

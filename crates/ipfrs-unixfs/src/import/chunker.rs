@@ -52,9 +52,11 @@ impl Chunker {
     /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind). The message names the limit.
     pub(crate) fn check(self) -> Result<Self> {
         match self {
-            Self::Size(size) if !(1..=MAX_CHUNK_BYTES).contains(&size) => Err(Error::invalid(format!(
-                "chunk size {size}: chunker parameters may not exceed the maximum chunk size of {MAX_CHUNK_BYTES} \
-                     bytes, nor be 0"
+            Self::Size(0) => {
+                Err(Error::invalid(format!("chunker size must be greater than 0: use 1 to {MAX_CHUNK_BYTES} bytes")))
+            }
+            Self::Size(size) if size > MAX_CHUNK_BYTES => Err(Error::invalid(format!(
+                "chunker parameters may not exceed the maximum chunk size of {MAX_CHUNK_BYTES}: the size is {size}"
             ))),
             Self::Rabin { min, avg, max }
                 if min < rabin::WINDOW_BYTES || avg <= min || max <= avg || max > MAX_CHUNK_BYTES =>

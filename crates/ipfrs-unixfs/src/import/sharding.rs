@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dag_pb::{PbLink, encoded_data_len, encoded_link_len};
 use crate::data::{Attributes, Data, DataType};
-use crate::hamt::check_fanout;
+use crate::hamt::{MAX_FANOUT, MIN_FANOUT, check_fanout};
 
 /// Default of [`Sharding::threshold_bytes`], and that of Kubo.
 const DEFAULT_THRESHOLD_BYTES: usize = 256 * 1024;
@@ -104,7 +104,12 @@ impl Sharding {
     /// # Errors
     /// Returns [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for another fan-out, and for a threshold of 0.
     pub(crate) fn check(self) -> Result<Self> {
-        check_fanout(self.fanout.into())?;
+        check_fanout(self.fanout.into()).map_err(|_| {
+            let fanout = self.fanout;
+            Error::invalid(format!(
+                "HAMT fanout must be a power of 2, between {MIN_FANOUT} and {MAX_FANOUT} (got {fanout})"
+            ))
+        })?;
         if self.threshold_bytes == 0 {
             let message = "a sharding threshold of 0 bytes: use at least 1, or the directory size \"disabled\"";
             return Err(Error::invalid(message));

@@ -15,7 +15,19 @@ use super::{Strictness, check_nesting};
 /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for lists and maps more than
 /// [`MAX_BLOCK_NESTING`](ipfrs_core::limits::MAX_BLOCK_NESTING) deep.
 pub fn canonical_cbor(data: &[u8]) -> Result<Vec<u8>> {
-    let mut writer = Writer { cursor: Cursor { rest: data, strictness: Strictness::AsKubo }, out: Vec::new() };
+    written(data, true)
+}
+
+/// Same as [`canonical_cbor`], but the keys of maps stay in the order of the data.
+///
+/// # Errors
+/// As [`canonical_cbor`].
+pub fn ordered_cbor(data: &[u8]) -> Result<Vec<u8>> {
+    written(data, false)
+}
+
+fn written(data: &[u8], sorts: bool) -> Result<Vec<u8>> {
+    let mut writer = Writer { cursor: Cursor { rest: data, strictness: Strictness::AsKubo }, sorts, out: Vec::new() };
     writer.value(0)?;
     match writer.cursor.rest.len() {
         0 => Ok(writer.out),
@@ -25,6 +37,8 @@ pub fn canonical_cbor(data: &[u8]) -> Result<Vec<u8>> {
 
 struct Writer<'a> {
     cursor: Cursor<'a>,
+    /// Whether the keys of maps are sorted.
+    sorts: bool,
     out: Vec<u8>,
 }
 
@@ -58,7 +72,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Writes the entries of a map, and sorts them if necessary.
+    /// Writes the entries of a map, and sorts them if that is requested.
     fn entries(&mut self, len: u64, depth: usize) -> Result<()> {
         let start = self.out.len();
         let mut entries: Vec<(&'a [u8], Range<usize>)> = Vec::new();
@@ -73,6 +87,9 @@ impl<'a> Writer<'a> {
         }
         if !entries.is_sorted_by(|(one, _), (next, _)| (one.len(), one) < (next.len(), next)) {
             check_unique(&mut entries.iter().map(|(key, _)| *key).collect::<Vec<_>>())?;
+            if !self.sorts {
+                return Ok(());
+            }
             entries.sort_by_key(|(key, _)| (key.len(), *key));
             let unordered = self.out.split_off(start);
             for (_, range) in entries {
@@ -120,6 +137,7 @@ mod tests {
             (b"\x3b\x7f\xff\xff\xff\xff\xff\xff\xff", b"\x3b\x7f\xff\xff\xff\xff\xff\xff\xff"),
         ] {
             assert_eq!(canonical_cbor(data).unwrap(), expected, "{data:x?}");
+            assert_eq!(canonical_cbor(&ordered_cbor(data).unwrap()).unwrap(), expected, "{data:x?}");
         }
         for data in [
             &b"\x18\x17"[..],

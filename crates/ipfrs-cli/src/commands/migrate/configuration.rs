@@ -41,9 +41,6 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<Vec<
         // Kubo's own default.
         settings.insert(localhost, json!({ "subdomains": true }));
     }
-    if config.pointer("/Bitswap/ServerEnabled") == Some(&json!(false)) {
-        settings.insert(path("retrieval.bitswap.serve"), json!(false));
-    }
     let mut secret = None;
     if let Source::Repo(repo, _) = source {
         let lists: Vec<_> = repo.denylists().iter().map(|path| path.display().to_string()).collect();
@@ -91,7 +88,7 @@ pub(super) async fn compare(source: &Source, report: &mut Report) -> Result<Vec<
         let command = format!("ipfrs-cli pin remote service add {name:?} {endpoint} KEY");
         report.without_equivalent.push(format!("Pinning.RemoteServices.{name}: run {command}"));
     }
-    let mapped = ["API.Authorizations", "Pinning.RemoteServices", "Bitswap.ServerEnabled"];
+    let mapped = ["API.Authorizations", "Pinning.RemoteServices"];
     let is_mapped = |key: &str| mapped.iter().any(|known| key.starts_with(known));
     let is_own = |key: &str| OWN_SECTIONS.iter().any(|section| key.split('.').next() == Some(section));
     let is_default = |key: &str| DEFAULTS.iter().any(|known| key == *known || key.starts_with(&format!("{known}.")));
