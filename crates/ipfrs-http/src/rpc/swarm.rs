@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::stream;
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
-use ipfrs_node::{ConnectedPeer, Name, Node};
+use ipfrs_node::{ConnectedPeer, Node};
 use ipfrs_rpc::duration;
 use ipfrs_rpc::types::{
     AddressFilters, BitswapStat, CidLink, Id, Ledger, Lines, PeerAddresses, PeerIdentity, Peering, PeeringChange,
@@ -89,10 +89,6 @@ pub(super) async fn disconnect(State(state): State<AppState>, args: Args) -> Com
         };
         return Ok(output::object(Lines { strings: addresses.iter().map(failed).collect() }));
     }
-    // As in Kubo, a malformed address refuses all of them, but a peer ID alone is accepted here.
-    let is_id = |address: &&String| !address.starts_with('/') && Name::parse(address).is_ok();
-    let others: Vec<_> = addresses.iter().filter(|address| !is_id(address)).cloned().collect();
-    state.node.check_peer_addresses(&others)?;
     let mut strings = Vec::new();
     for address in addresses {
         let (id, was_connected) = state.node.disconnect_peer(address).await?;
