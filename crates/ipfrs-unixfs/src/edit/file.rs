@@ -264,7 +264,7 @@ impl FileEdit {
             return Ok(());
         }
         self.stored().await?;
-        // Of what is being stored, only the last leaf may be loaded again before the offset changes.
+        // Before the offset changes, only nodes and the last leaf may be loaded again.
         let (leaves, nodes): (Vec<_>, Vec<_>) =
             self.staging.take().into_iter().partition(|block| block.cid().codec() == codec::RAW);
         let sink = self.sink.clone();

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 
 use bytes::{Bytes, BytesMut};
 
-/// Length in bytes of writes whose bytes are kept without a copy. A short one may be a small part of a large buffer, and
-/// a long one would keep its buffer for long.
+/// Length in bytes of writes that are kept without a copy. A short one may be a small part of a large buffer, and a
+/// long one would keep its buffer for long.
 const KEPT_BYTES: RangeInclusive<usize> = 64 * 1024..=4 * 1024 * 1024;
 
 /// Content in pieces.
