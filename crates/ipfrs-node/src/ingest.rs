@@ -194,8 +194,8 @@ impl IngestObject {
         Ok(())
     }
 
-    /// Begins to make everything that was appended durable. [`Self::committed`] waits for that, and more may be appended
-    /// meanwhile. A mutable file may have it after [`Self::settle`] only.
+    /// Begins to make everything that was appended durable. [`Self::committed`] waits for that. Meanwhile, more may be
+    /// appended. A mutable file may have it after [`Self::settle`] only.
     ///
     /// # Errors
     /// The errors of the store. The object must be dropped then.

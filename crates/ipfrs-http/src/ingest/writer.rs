@@ -142,9 +142,9 @@ async fn write(
     progress: Arc<watch::Sender<Stored>>,
 ) -> Result<Stored> {
     let mut stored = *progress.borrow();
-    // What becomes durable while more is appended.
+    // Commit in progress. Meanwhile, more is appended.
     let mut committing: Option<Stored> = None;
-    // Time at which the first message after that was appended, and the size before it.
+    // Time at which the first message after the last commit was appended, and the size before it.
     let mut waiting: Option<(Instant, u64)> = None;
     loop {
         tokio::select! {
