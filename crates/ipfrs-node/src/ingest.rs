@@ -194,14 +194,26 @@ impl IngestObject {
         Ok(())
     }
 
-    /// Makes everything that was appended durable. A mutable file may have it after [`Self::settle`] only.
+    /// Begins to make everything that was appended durable. [`Self::committed`] waits for that. Meanwhile, more may be
+    /// appended. A mutable file may have it after [`Self::settle`] only.
     ///
     /// # Errors
-    /// The errors of the store.
-    pub async fn commit(&mut self) -> Result<()> {
+    /// The errors of the store. The object must be dropped then.
+    pub async fn begin_commit(&mut self) -> Result<()> {
         match &mut self.object {
             Object::File(file) => file.commit().await,
-            Object::Tree(file) => file.commit().await,
+            Object::Tree(file) => file.begin_commit().await,
+        }
+    }
+
+    /// Waits until the last commit is durable. If the future is dropped, the commit continues.
+    ///
+    /// # Errors
+    /// As [`Self::begin_commit`].
+    pub async fn committed(&mut self) -> Result<()> {
+        match &mut self.object {
+            Object::File(_) => Ok(()),
+            Object::Tree(file) => file.committed().await,
         }
     }
 

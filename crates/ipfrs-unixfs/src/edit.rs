@@ -9,6 +9,7 @@ mod directory;
 mod file;
 mod file_part;
 mod overwrite;
+mod pieces;
 mod shard;
 mod staging;
 mod truncate;

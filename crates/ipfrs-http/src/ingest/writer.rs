@@ -1,6 +1,5 @@
 //! The task that stores the messages of a connection.
 
-use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,10 +119,17 @@ impl Sink {
         }
     }
 
-    async fn commit(&mut self) -> Result<()> {
+    async fn begin_commit(&mut self) -> Result<()> {
         match self {
             Self::Memory { .. } => Ok(()),
-            Self::Durable(object) => object.commit().await,
+            Self::Durable(object) => object.begin_commit().await,
+        }
+    }
+
+    async fn committed(&mut self) -> Result<()> {
+        match self {
+            Self::Memory { .. } => Ok(()),
+            Self::Durable(object) => object.committed().await,
         }
     }
 
@@ -164,27 +170,38 @@ async fn write(
     progress: Arc<watch::Sender<Stored>>,
 ) -> Result<Stored> {
     let mut stored = *progress.borrow();
+    // Commit in progress. Meanwhile, more is appended.
+    let mut committing: Option<Stored> = None;
+    // Time at which the first message after the last commit was appended, and the size before it.
+    let mut waiting: Option<(Instant, u64)> = None;
     loop {
-        let Ok(next) = timeout(SETTLE_AFTER, batches.recv()).await else {
-            sink.settle().await?;
-            continue;
-        };
-        let Some(mut batch) = next else { break };
-        let (begun, before) = (Instant::now(), sink.bytes());
-        loop {
-            take(&mut sink, mem::take(&mut batch.messages), &mut stored, &progress).await?;
-            let is_due = sink.bytes() - before >= COMMIT_BYTES || begun.elapsed() >= COMMIT_AFTER;
-            match batches.try_recv() {
-                Ok(next) if !is_due => batch = next,
-                Ok(next) => {
-                    publish(&mut sink, &mut stored, &progress).await?;
-                    take(&mut sink, next.messages, &mut stored, &progress).await?;
-                    break;
+        tokio::select! {
+            biased;
+            committed = sink.committed(), if committing.is_some() => {
+                committed?;
+                if let Some(committed) = committing.take() {
+                    progress.send_replace(committed);
                 }
-                Err(_) => break,
+            }
+            next = timeout(SETTLE_AFTER, batches.recv()) => match next {
+                Ok(Some(Batch { messages, _memory })) => {
+                    waiting.get_or_insert((Instant::now(), sink.bytes()));
+                    take(&mut sink, messages, &mut stored, &progress).await?;
+                }
+                Ok(None) => break,
+                Err(_) if committing.is_none() => sink.settle().await?,
+                Err(_) => {}
             }
         }
-        publish(&mut sink, &mut stored, &progress).await?;
+        let is_due = |(since, before): (Instant, u64)| {
+            batches.is_empty() || sink.bytes() - before >= COMMIT_BYTES || since.elapsed() >= COMMIT_AFTER
+        };
+        if committing.is_none() && waiting.is_some_and(is_due) {
+            waiting = None;
+            sink.begin_commit().await?;
+            stored.bytes = sink.bytes();
+            committing = Some(stored);
+        }
     }
     stored.bytes = sink.bytes();
     stored.cid = sink.finish().await?;
@@ -213,7 +230,8 @@ async fn take(
 
 /// Commits, and reports what is stored.
 async fn publish(sink: &mut Sink, stored: &mut Stored, progress: &watch::Sender<Stored>) -> Result<()> {
-    sink.commit().await?;
+    sink.begin_commit().await?;
+    sink.committed().await?;
     stored.bytes = sink.bytes();
     progress.send_replace(*stored);
     Ok(())

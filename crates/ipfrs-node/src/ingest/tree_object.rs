@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use bytes::{Bytes, BytesMut};
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_unixfs::{Chunker, FileEdit};
+use tokio::task::JoinHandle;
 use tokio::time::{Duration, Instant};
 
 use super::journal::{self, Journal, MAX_RECORD_BYTES, in_background};
@@ -49,6 +50,8 @@ pub(super) struct TreeObject {
     tail: BytesMut,
     /// Protects the blocks since the last commit to the tree from gc.
     lease: Option<Lease>,
+    /// The last commit to the tree, while it becomes durable.
+    settling: Option<JoinHandle<Result<()>>>,
 }
 
 impl fmt::Debug for TreeObject {
@@ -62,6 +65,8 @@ impl TreeObject {
     pub(super) async fn open(node: &Node, name: &IngestName, append: bool) -> Result<(Self, u64)> {
         let path = path_of(name)?;
         let journal = journals(node).await?.join(name.as_str());
+        // Until then, only the journal may have acknowledged bytes of the last writer.
+        node.until_appended_is_durable(&path).await?;
         if append {
             // A writer that could not settle has left its acknowledged bytes there.
             node.recover_journal(&journal, name).await?;
@@ -84,6 +89,7 @@ impl TreeObject {
             settled: Instant::now(),
             tail: BytesMut::new(),
             lease: None,
+            settling: None,
         };
         Ok((object, size))
     }
@@ -124,12 +130,14 @@ impl TreeObject {
         self.tail.extend_from_slice(message);
     }
 
-    /// Makes the file durable: in the journal or in the tree.
-    pub(super) async fn commit(&mut self) -> Result<()> {
+    /// Makes the file durable: in the journal, or in the tree once [`Self::committed`] has returned.
+    pub(super) async fn begin_commit(&mut self) -> Result<()> {
+        // Until the tree is durable, the records of the journal are needed.
+        self.committed().await?;
         let bytes = self.unrecorded.len();
         let is_small = bytes <= MAX_RECORD_BYTES && self.journal.fits(bytes);
         if !is_small || self.settled.elapsed() >= SETTLE_AFTER {
-            return self.settle().await;
+            return self.begin_settle().await;
         }
         if bytes > 0 {
             // The journal of a file that is gone would be of no use.
@@ -142,13 +150,28 @@ impl TreeObject {
 
     /// Makes the file durable in the tree.
     pub(super) async fn settle(&mut self) -> Result<()> {
+        self.committed().await?;
+        self.begin_settle().await?;
+        self.committed().await
+    }
+
+    /// Waits until the last commit is durable. If the future is dropped, the commit continues.
+    pub(super) async fn committed(&mut self) -> Result<()> {
+        let Some(settling) = &mut self.settling else { return Ok(()) };
+        let settled = settling.await;
+        self.settling = None;
+        settled.unwrap_or_else(|e| Err(Error::internal("a task that commits an object failed").with_source(e)))
+    }
+
+    /// Puts the file into the tree, which becomes durable while more is appended. The last commit must be durable.
+    async fn begin_settle(&mut self) -> Result<()> {
         self.settled = Instant::now();
         if self.unsettled == 0 {
             return Ok(());
         }
-        let (link, blocks) = self.edit.commit().await?;
-        let replaced = self.node.replace_appended(&self.path, &mut self.file, link, blocks).await;
-        self.checked(replaced).await?;
+        let new = self.edit.commit().await?;
+        let replaced = self.node.replace_appended(&self.path, &mut self.file, new, self.lease.take()).await;
+        self.settling = Some(self.checked(replaced).await?);
         self.journal.reset();
         self.unrecorded.clear();
         // The last leaf has what is left after full leaves, counted from the last commit.
@@ -161,12 +184,11 @@ impl TreeObject {
         let excess = excess.ok_or_else(|| Error::internal("the last leaf is longer than the bytes that are known"))?;
         let _ = self.tail.split_to(excess);
         self.unsettled = 0;
-        self.lease = None;
         Ok(())
     }
 
     /// Removes the journal if the file is gone that its bytes belong to.
-    async fn checked(&mut self, outcome: Result<()>) -> Result<()> {
+    async fn checked<T>(&mut self, outcome: Result<T>) -> Result<T> {
         if outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Conflict) {
             self.journal.remove().await;
         }
@@ -279,8 +301,9 @@ impl Node {
                 let mut edit = open_edit(self, &file).await?;
                 edit.seek(size).await?;
                 edit.write(leftover.bytes).await?;
-                let (link, blocks) = edit.finish().await?;
-                self.replace_appended(&object, &mut { file }, link, blocks).await?;
+                let new = edit.finish().await?;
+                let replaced = self.replace_appended(&object, &mut { file }, new, None).await?.await;
+                replaced.map_err(|e| Error::internal("a task that commits an object failed").with_source(e))??;
             }
             Some(leftover) => tracing::warn!(
                 object = %object, size, offset = leftover.offset,
@@ -308,7 +331,31 @@ mod tests {
 
     async fn append(object: &mut IngestObject, message: &'static str) {
         object.append(vec![Bytes::from_static(message.as_bytes())]).await.unwrap();
-        object.commit().await.unwrap();
+        object.begin_commit().await.unwrap();
+        object.committed().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_appended_during_a_commit_are_in_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::open_default(dir.path()).await.unwrap();
+        let name: IngestName = "a".parse().unwrap();
+        let mut object = node.ingest(IngestStore::Ipfs, name.clone(), false).await.unwrap();
+        for number in 0..3 {
+            // Too long for the journal.
+            object.append(vec![Bytes::from(vec![number; 100_000])]).await.unwrap();
+            object.begin_commit().await.unwrap();
+            object.append(vec![Bytes::from_static(b"more")]).await.unwrap();
+        }
+        // The last commit continues.
+        drop(object);
+        let object = node.ingest(IngestStore::Ipfs, name.clone(), true).await.unwrap();
+        assert_eq!(object.bytes(), 300_008);
+        drop(object);
+        node.close().await.unwrap();
+        let node = Node::open_default(dir.path()).await.unwrap();
+        let object = node.ingest(IngestStore::Ipfs, name, true).await.unwrap();
+        assert_eq!(object.bytes(), 300_008);
     }
 
     #[tokio::test]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
 use ipfrs_unixfs::{BlockSink, BlockSource, FileEdit, NewLink, Staging};
+use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use super::directory::CachedFile;
 use super::path::MutablePath;
@@ -55,7 +57,8 @@ impl Node {
         Ok(Some(AppendedFile(CachedFile::new(link))))
     }
 
-    /// Replaces a file durably with a later state of it.
+    /// Replaces a file with a later state of it. The returned task makes that durable, and then ends `lease`. It ends
+    /// with the errors of the store.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if another writer has replaced or removed it meanwhile; otherwise errors of the store.
@@ -63,20 +66,32 @@ impl Node {
         &self,
         path: &MutablePath,
         file: &mut AppendedFile,
-        link: NewLink,
-        blocks: Vec<Block>,
-    ) -> Result<()> {
+        (link, blocks): (NewLink, Vec<Block>),
+        lease: Option<Lease>,
+    ) -> Result<JoinHandle<Result<()>>> {
         let names = path.names();
-        let _lock = self.inner.mutable_files.locks.lock_at_last(names).await;
+        let lock = self.inner.mutable_files.locks.lock_at_last(names).await;
         let mut open = self.open_tree_to_change().await?;
         let (tree, staging) = open.change()?;
         blocks.into_iter().for_each(|block| staging.insert(block));
         unchanged(tree, staging, names, file).await?.link = link;
         tree.update_above(staging, names, link).await?;
         tree.limit_cache(staging).await?;
-        self.end_change(open.changed(true)).await?;
+        let (node, changed) = (self.clone(), open.changed(true));
         file.0.link = link;
-        Ok(())
+        let ending = async move {
+            let _held = (lock, lease);
+            node.end_change(changed).await
+        };
+        Ok(tokio::spawn(ending.in_current_span()))
+    }
+
+    /// Waits until what [`Self::replace_appended`] has put into a file is durable, or undone.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if another writer of the file takes too long.
+    pub(crate) async fn until_appended_is_durable(&self, path: &MutablePath) -> Result<()> {
+        self.inner.mutable_files.locks.lock(path.names()).await.map(drop)
     }
 
     /// Checks that a file is still as its writer left it.

@@ -407,22 +407,17 @@ impl Node {
         let Some(file) = &durable.file else { return self.store_tree(mode).await };
         self.note_lost_root().await?;
         let mut storing = self.inner.mutable_files.unstored.cids();
-        let are_together = RootFile::can_list(&storing);
-        if !are_together {
+        if !RootFile::can_list(&storing) {
             self.store_tree(mode).await?;
             storing.clear();
         }
         let (writer, confirmed) = (Arc::clone(file), durable.root);
-        let writing = async {
-            let writing = spawn_blocking(move || writer.lock().write(&root, &storing, confirmed.as_ref()));
-            writing.await.map_err(|e| Error::internal("a task that writes the root failed").with_source(e))?
-        };
-        if are_together {
-            let (stored, written) = tokio::join!(self.store_tree(mode), writing);
-            stored.and(written)?;
-        } else {
-            writing.await?;
-        }
+        let writing = spawn_blocking(move || writer.lock().write(&root, &storing, confirmed.as_ref()));
+        // The blocks usually take longer than the root, which is only awaited afterwards, so that it wakes no task.
+        let stored = self.store_tree(mode).await;
+        let written =
+            writing.await.map_err(|e| Error::internal("a task that writes the root failed").with_source(e))?;
+        stored.and(written)?;
         file.lock().confirm();
         let noting = Arc::clone(file);
         drop(spawn_blocking(move || noting.lock().note()));

@@ -22,6 +22,9 @@ use crate::mapping::{Claim, FileSlice, MappedFile};
 /// Maximum number of buffers of one `pwritev` call (`IOV_MAX` on Linux).
 const MAX_SLICES: usize = 1_024;
 
+/// Bytes of an append after which the disk begins to write them.
+const WRITE_BACK_BYTES: usize = 2 * 1024 * 1024;
+
 /// Length of the parts of a pack whose residency is known, in bytes. Their state takes 16 KiB per GiB.
 const RESIDENCY_BYTES: usize = 256 * 1024;
 
@@ -205,9 +208,26 @@ impl Pack {
         )))
     }
 
-    /// Writes at the end without publishing. [`Self::cut`] removes the remains of a failed write.
-    pub(super) fn append(&self, slices: &mut [IoSlice<'_>]) -> Result<()> {
-        write_all_at(self.file(), slices, u64::from(self.end())).map_err(|error| cannot("write", &self.path, error))
+    /// Writes at the end without publishing. [`Self::cut`] removes the remains of a failed write. If it
+    /// `begins_write_back`, the disk writes the first part of a long append while the rest is copied, so that
+    /// [`Self::sync`] waits for less.
+    pub(super) fn append(&self, mut slices: &mut [IoSlice<'_>], begins_write_back: bool) -> Result<()> {
+        let mut end = self.end();
+        while !slices.is_empty() {
+            let (mut count, mut bytes) = (0, 0);
+            while count < slices.len() && bytes < WRITE_BACK_BYTES {
+                bytes += slices[count].len();
+                count += 1;
+            }
+            let (part, rest) = std::mem::take(&mut slices).split_at_mut(count);
+            write_all_at(self.file(), part, u64::from(end)).map_err(|error| cannot("write", &self.path, error))?;
+            if begins_write_back && !rest.is_empty() {
+                self.begin_write_back(end, bytes as u64);
+            }
+            end += bytes as u32;
+            slices = rest;
+        }
+        Ok(())
     }
 
     /// Starts writing `bytes` bytes from `start` to the disk, without waiting.

@@ -332,14 +332,15 @@ impl Writer {
         batch.place(pack.number(), start)?;
         let bytes = batch.bytes();
         let end = start + bytes as u32;
-        if let Err(error) = pack.append(&mut batch.slices()) {
+        let is_synced = !is_copy && self.shared.options.durability == Durability::Fsync;
+        if let Err(error) = pack.append(&mut batch.slices(), is_synced) {
             return Err(self.undo(&pack, start, error));
         }
         self.unsynced = true;
         if is_copy {
             // Otherwise the next put would wait for all copies since the last sync.
             pack.begin_write_back(start, bytes);
-        } else if self.shared.options.durability == Durability::Fsync {
+        } else if is_synced {
             self.sync(&pack, start)?;
         }
         // Before any reader can learn of the new locations.

@@ -33,36 +33,33 @@ pub(super) enum Leaves {
 }
 
 impl Leaves {
-    /// Splits `content` into leaves, hashes them and adds them to `staging`. All but little content is processed on a
-    /// blocking thread.
-    pub(super) async fn of_content(
+    /// Splits each of `parts` into leaves by itself, hashes the leaves of all parts together, and adds them to
+    /// `staging`. All but little content is processed on a blocking thread.
+    pub(super) async fn of_parts(
         staging: &mut Staging,
-        content: Bytes,
+        parts: Vec<Vec<Bytes>>,
         chunker: Chunker,
         format: CidFormat,
         is_raw: bool,
-    ) -> Result<Self> {
-        let is_little = content.len() < MAX_INLINE_BYTES;
+    ) -> Result<Vec<Self>> {
+        let is_little = parts.iter().flatten().map(Bytes::len).sum::<usize>() < MAX_INLINE_BYTES;
         let hash = move || {
-            let chunks = chunker.split(content);
-            chunks.into_iter().map(|chunk| leaf(chunk, format, is_raw)).collect::<Result<Vec<_>>>()
+            let chunks: Vec<_> = parts.into_iter().map(|part| chunker.split(part)).collect();
+            let counts: Vec<_> = chunks.iter().map(Vec::len).collect();
+            Ok::<_, Error>((counts, leaves(chunks.into_iter().flatten().collect(), format, is_raw)?))
         };
-        let hashed = if is_little {
+        let (counts, hashed) = if is_little {
             hash()?
         } else {
             spawn_blocking(hash)
                 .await
                 .map_err(|e| Error::internal("a task that hashes leaves failed").with_source(e))??
         };
-        Ok(Self::Content(
-            hashed
-                .into_iter()
-                .map(|(block, part)| {
-                    staging.insert(block);
-                    part
-                })
-                .collect(),
-        ))
+        let mut hashed = hashed.into_iter().map(|(block, part)| {
+            staging.insert(block);
+            part
+        });
+        Ok(counts.into_iter().map(|count| Self::Content(hashed.by_ref().take(count).collect())).collect())
     }
 
     /// Returns leaves of `size` zeros in total.
@@ -74,7 +71,8 @@ impl Leaves {
         is_raw: bool,
     ) -> Result<Self> {
         let mut zeros = |len: usize| {
-            let (block, part) = leaf(Bytes::from(vec![0; len]), format, is_raw)?;
+            let hashed = leaves(vec![Bytes::from(vec![0; len])], format, is_raw)?.pop();
+            let (block, part) = hashed.ok_or_else(|| Error::internal("a leaf was not hashed"))?;
             staging.insert(block);
             Ok::<_, Error>(part)
         };
@@ -105,17 +103,25 @@ impl Leaves {
     }
 }
 
-fn leaf(chunk: Bytes, format: CidFormat, is_raw: bool) -> Result<(Block, Part)> {
-    let size = chunk.len() as u64;
-    let block = if is_raw {
-        format.block(codec::RAW, chunk)?
-    } else {
-        let data =
-            Data { type_code: Some(DataType::Raw.code()), data: Some(chunk), filesize: Some(size), ..Data::default() };
-        format.block(codec::DAG_PB, dag_pb::encode(&[], &data.encode_to_vec()))?
+/// Hashes leaves with the content of `chunks`, in order.
+fn leaves(chunks: Vec<Bytes>, format: CidFormat, is_raw: bool) -> Result<Vec<(Block, Part)>> {
+    let sizes: Vec<_> = chunks.iter().map(|chunk| chunk.len() as u64).collect();
+    let blocks = match is_raw {
+        true => format.blocks(codec::RAW, chunks)?,
+        false => format.blocks(codec::DAG_PB, chunks.into_iter().map(dag_pb_leaf).collect())?,
     };
-    let part = Part { cid: *block.cid(), size, tsize: block.data().len() as u64 };
-    Ok((block, part))
+    let hashed = blocks.into_iter().zip(sizes).map(|(block, size)| {
+        let part = Part { cid: *block.cid(), size, tsize: block.data().len() as u64 };
+        (block, part)
+    });
+    Ok(hashed.collect())
+}
+
+fn dag_pb_leaf(chunk: Bytes) -> Bytes {
+    let size = chunk.len() as u64;
+    let data =
+        Data { type_code: Some(DataType::Raw.code()), data: Some(chunk), filesize: Some(size), ..Data::default() };
+    dag_pb::encode(&[], &data.encode_to_vec())
 }
 
 /// An append to a file in progress. It follows boxo's `trickle.Append` step by step, because content IDs depend on

@@ -55,7 +55,20 @@ impl CidFormat {
     pub(super) fn block(self, codec: u64, data: Bytes) -> Result<Block> {
         let is_too_long = self.hash == HashFunction::Identity && data.len() > MAX_IDENTITY_BYTES;
         let hash = if is_too_long { HashFunction::Sha2_256 } else { self.hash };
-        Block::hash(if codec == codec::RAW { 1 } else { self.version }, codec, hash, data)
+        Block::hash(self.version_of(codec), codec, hash, data)
+    }
+
+    /// Creates a block for each of `data`, like [`Self::block`].
+    pub(super) fn blocks(self, codec: u64, data: Vec<Bytes>) -> Result<Vec<Block>> {
+        match self.hash {
+            // The length of each block decides about its hash function.
+            HashFunction::Identity => data.into_iter().map(|data| self.block(codec, data)).collect(),
+            hash => Block::hash_all(self.version_of(codec), codec, hash, data),
+        }
+    }
+
+    fn version_of(self, codec: u64) -> u64 {
+        if codec == codec::RAW { 1 } else { self.version }
     }
 
     /// Creates a block like [`Self::block`], without delaying the runtime for a long one.

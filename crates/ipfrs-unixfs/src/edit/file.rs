@@ -1,8 +1,9 @@
 //! Changes of one file.
 
+use std::mem;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use ipfrs_core::{Block, Cid, Error, Result, codec};
 use tokio::task::JoinHandle;
 use tracing::Instrument;
@@ -11,24 +12,28 @@ use super::append::{Append, Leaves};
 use super::cid_format::CidFormat;
 use super::file_part::{FileNode, FilePart};
 use super::overwrite::overwrite;
+use super::pieces::{Pieces, join};
 use super::staging::{NewLink, Staging};
 use super::truncate::truncate;
 use crate::blocks::{BlockSink, BlockSource};
 use crate::data::{Mtime, WireMtime};
 use crate::import::{Chunker, Part};
 
-/// Number of written bytes that are gathered before they are cut into leaves.
-const BUFFER_BYTES: usize = 2 * 1024 * 1024;
+/// Number of written bytes that are cut into leaves and appended by themselves.
+const PART_BYTES: usize = 2 * 1024 * 1024;
+/// Number of parts that are gathered before their leaves are hashed: sixteen leaves together take half the time that
+/// they take one after the other.
+const GATHERED_PARTS: usize = 2;
 /// Size of the leaves of holes, in bytes.
 const HOLE_CHUNK_BYTES: usize = 4096;
-/// Size of new blocks, in bytes, above which they are passed to the sink before the change ends.
+/// Size of new blocks, in bytes, from which they are passed to the sink before the change ends.
 const MAX_STAGED_BYTES: usize = 4 * 1024 * 1024;
 
 /// Most bytes of zeros that one seek adds to a file: 4 GiB.
 pub const MAX_HOLE_BYTES: u64 = 4 << 30;
 
-/// A change of one file: truncation, and writes at increasing offsets. Memory is bounded: a buffer of 2 MiB, about
-/// 6 MiB of new blocks, as many leaves that are being stored, and the nodes on the path to the current offset.
+/// A change of one file: truncation, and writes at increasing offsets. Memory is bounded: 4 MiB of gathered content,
+/// about 8 MiB of new blocks, as many leaves that are being stored, and the nodes on the path to the current offset.
 ///
 /// The layout is that of Kubo's mutable files. Content within the file is replaced in the existing blocks. Content
 /// beyond its end is appended in the trickle layout. Each 2 MiB of it are split by themselves, and a leaf that is not
@@ -45,9 +50,11 @@ pub struct FileEdit {
     /// Chunker of new content.
     chunker: Chunker,
     now: WireMtime,
-    /// Offset of the first byte of `buffer`.
+    /// Offset of the first byte that is not part of the tree yet.
     offset: u64,
-    buffer: BytesMut,
+    /// Full parts from there, and the one behind them.
+    full_parts: Vec<Vec<Bytes>>,
+    part: Pieces,
 }
 
 impl FileEdit {
@@ -80,7 +87,8 @@ impl FileEdit {
             chunker,
             now,
             offset: 0,
-            buffer: BytesMut::new(),
+            full_parts: Vec::new(),
+            part: Pieces::default(),
         })
     }
 
@@ -95,7 +103,8 @@ impl FileEdit {
     /// Returns the size of the file, in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.root.size().max(self.offset + self.buffer.len() as u64)
+        let gathered = self.full_parts.len() * PART_BYTES + self.part.len();
+        self.root.size().max(self.offset + gathered as u64)
     }
 
     /// Sets the size of the file. A file that grows is continued with zeros.
@@ -130,11 +139,15 @@ impl FileEdit {
     /// Returns [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) if the size of the file overflows, and otherwise the
     /// errors of the source and the sink.
     pub async fn write(&mut self, mut content: Bytes) -> Result<()> {
+        let is_kept = Pieces::keeps(content.len());
         while !content.is_empty() {
-            let len = content.len().min(BUFFER_BYTES - self.buffer.len());
-            self.buffer.extend_from_slice(&content.split_to(len));
-            if self.buffer.len() == BUFFER_BYTES {
-                self.sync().await?;
+            let len = content.len().min(PART_BYTES - self.part.len());
+            self.part.push(content.split_to(len), is_kept);
+            if self.part.len() == PART_BYTES {
+                self.full_parts.push(self.part.take());
+                if self.full_parts.len() == GATHERED_PARTS {
+                    self.sync().await?;
+                }
             }
         }
         Ok(())
@@ -198,34 +211,67 @@ impl FileEdit {
         self.raw_leaves || matches!(self.root, FilePart::Raw { .. })
     }
 
-    /// Writes the buffer into the tree.
+    /// Writes the gathered content into the tree.
     async fn sync(&mut self) -> Result<()> {
-        if self.buffer.is_empty() {
+        let mut parts = mem::take(&mut self.full_parts);
+        if self.part.len() > 0 {
+            parts.push(self.part.take());
+        }
+        if parts.is_empty() {
             return Ok(());
         }
-        let mut content = self.buffer.split().freeze();
-        let end = self.offset.checked_add(content.len() as u64);
+        let len: usize = parts.iter().flatten().map(Bytes::len).sum();
+        let end = self.offset.checked_add(len as u64);
         let end = end.filter(|end| i64::try_from(*end).is_ok());
         let end = end.ok_or_else(|| Error::too_large("the size of the file is over 2^63 bytes"))?;
         self.expand(self.offset).await?;
-        overwrite(&mut self.staging, &mut self.root, self.offset, &mut content, &self.now, 0).await?;
-        if !content.is_empty() {
+        let mut offset = self.offset;
+        for part in &mut parts {
+            let size = self.root.size();
+            if offset > size {
+                break;
+            }
+            if offset < size {
+                // The leaf in which the last part ended may be among those that are being stored.
+                self.stored().await?;
+                join(part);
+            }
+            let len: usize = part.iter().map(Bytes::len).sum();
+            // At the end of the file, this replaces nothing.
+            overwrite(&mut self.staging, &mut self.root, offset, &mut part[0], &self.now, 0).await?;
+            offset += len as u64;
+        }
+        parts.retain(|part| part.iter().any(|piece| !piece.is_empty()));
+        while !parts.is_empty() {
             let is_raw = self.appends_raw_leaves();
-            let leaves = Leaves::of_content(&mut self.staging, content, self.chunker, self.format, is_raw).await?;
-            self.append(leaves).await?;
+            // A root that is a raw leaf decides about the first part only.
+            let count = if is_raw == self.raw_leaves { parts.len() } else { 1 };
+            let next = parts.drain(..count).collect();
+            let next = Leaves::of_parts(&mut self.staging, next, self.chunker, self.format, is_raw).await?;
+            for leaves in next {
+                self.append(leaves).await?;
+            }
         }
         self.offset = end;
-        if self.staging.bytes() > MAX_STAGED_BYTES {
-            self.stored().await?;
-            // Only nodes are loaded again before the change ends or its offset changes.
-            let (leaves, nodes): (Vec<_>, Vec<_>) =
-                self.staging.take().into_iter().partition(|block| block.cid().codec() == codec::RAW);
-            let sink = self.sink.clone();
-            self.storing = Some(tokio::spawn(async move { sink.put(leaves).await }.in_current_span()));
-            nodes.into_iter().for_each(|node| self.staging.insert(node));
-            if self.staging.bytes() > MAX_STAGED_BYTES {
-                self.sink.put(self.staging.take()).await?;
-            }
+        self.store_staged().await
+    }
+
+    /// Passes new blocks to the sink if there are many. While earlier ones are being stored, more may gather.
+    async fn store_staged(&mut self) -> Result<()> {
+        let is_storing = self.storing.as_ref().is_some_and(|storing| !storing.is_finished());
+        let least = if is_storing { 2 * MAX_STAGED_BYTES } else { MAX_STAGED_BYTES };
+        if self.staging.bytes() < least {
+            return Ok(());
+        }
+        self.stored().await?;
+        // Before the offset changes, only nodes and the last leaf may be loaded again.
+        let (leaves, nodes): (Vec<_>, Vec<_>) =
+            self.staging.take().into_iter().partition(|block| block.cid().codec() == codec::RAW);
+        let sink = self.sink.clone();
+        self.storing = Some(tokio::spawn(async move { sink.put(leaves).await }.in_current_span()));
+        nodes.into_iter().for_each(|node| self.staging.insert(node));
+        if self.staging.bytes() >= MAX_STAGED_BYTES {
+            self.sink.put(self.staging.take()).await?;
         }
         Ok(())
     }

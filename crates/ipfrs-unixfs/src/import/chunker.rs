@@ -1,9 +1,10 @@
 //! Chunkers, which split files into chunks.
 
 use std::fmt;
+use std::mem;
 use std::str::FromStr;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use ipfrs_core::limits::MAX_CHUNK_BYTES;
 use ipfrs_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -89,17 +90,27 @@ impl Chunker {
         }
     }
 
-    /// Splits content that is in memory.
-    pub(crate) fn split(self, mut content: Bytes) -> Vec<Bytes> {
-        let (mut cutter, mut chunks, mut len) = (Cutter::new(self), Vec::new(), 0);
-        while len < content.len() {
-            let cut = cutter.scan(&content[len..]);
-            len += cut.len;
-            if cut.ends {
-                chunks.push(content.split_to(std::mem::take(&mut len)));
+    /// Splits content that is in memory. Copies only the last chunk, and those that span several pieces.
+    pub(crate) fn split(self, pieces: Vec<Bytes>) -> Vec<Bytes> {
+        let (mut cutter, mut chunks, mut begun) = (Cutter::new(self), Vec::new(), BytesMut::new());
+        for mut piece in pieces {
+            let mut len = 0;
+            while len < piece.len() {
+                let cut = cutter.scan(&piece[len..]);
+                len += cut.len;
+                if cut.ends {
+                    let end = piece.split_to(mem::take(&mut len));
+                    if begun.is_empty() {
+                        chunks.push(end);
+                    } else {
+                        begun.extend_from_slice(&end);
+                        chunks.push(mem::take(&mut begun).freeze());
+                    }
+                }
             }
+            begun.extend_from_slice(&piece);
         }
-        chunks.extend(Some(content).filter(|last| !last.is_empty()));
+        chunks.extend(Some(begun.freeze()).filter(|last| !last.is_empty()));
         chunks
     }
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
 use ipfrs_unixfs::{
-    Attributes, BlockSource, Chunker, CidFormat, DirectoryEdit, DirectorySize, Entry, EntryKind, FileEdit,
+    Attributes, BlockSink, BlockSource, Chunker, CidFormat, DirectoryEdit, DirectorySize, Entry, EntryKind, FileEdit,
     ImportOptions, Importer, Layout, LinkName, Mtime, NewLink, Overrides, Sharding, Staging,
 };
 use proptest::prelude::*;
@@ -31,7 +32,11 @@ fn empty_file(store: &Memory, format: CidFormat) -> Cid {
 }
 
 async fn open(store: &Arc<Memory>, cid: &Cid) -> FileEdit {
-    FileEdit::open(Arc::clone(store) as _, Arc::clone(store) as _, cid, None, Chunker::default(), NOW).await.unwrap()
+    open_with(store, cid, Chunker::default()).await
+}
+
+async fn open_with<S: BlockSource + BlockSink + 'static>(store: &Arc<S>, cid: &Cid, chunker: Chunker) -> FileEdit {
+    FileEdit::open(Arc::clone(store) as _, Arc::clone(store) as _, cid, None, chunker, NOW).await.unwrap()
 }
 
 /// Ends a change and returns the root and the number of new blocks.
@@ -71,6 +76,71 @@ async fn content_written_at_once_has_the_cid_of_a_trickle_import() {
                 assert_eq!((written.cid, written.tsize), (imported.cid, imported.tsize), "{len} bytes");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn content_written_in_pieces_is_split_every_2_mib() {
+    const PART: usize = 2 * 1024 * 1024;
+    let content = random_bytes(4 * PART + PART / 2 + 12_345);
+    let chunkers = [Chunker::default(), Chunker::Size(10_000), Chunker::Buzhash];
+    let settings = chunkers.into_iter().flat_map(|chunker| [(CidFormat::V0, chunker), (v1(), chunker)]);
+    for (format, chunker) in settings {
+        let mut files = Vec::new();
+        for lens in [[PART, PART], [content.len(), 1], [1 << 20, 1 << 20], [100_000, 7], [70_000, 5_000_000]] {
+            let store = Arc::new(Memory::default());
+            let mut edit = open_with(&store, &empty_file(&store, format), chunker).await;
+            let (mut written, mut lens) = (0, lens.into_iter().cycle());
+            while written < content.len() {
+                if files.is_empty() {
+                    // Ends the part.
+                    edit.seek(written as u64).await.unwrap();
+                }
+                let end = content.len().min(written + lens.next().unwrap());
+                edit.write(content.slice(written..end)).await.unwrap();
+                written = end;
+                assert_eq!(edit.size(), written as u64);
+            }
+            let (file, _) = finish(&store, edit).await;
+            assert_eq!(read_file(&store, &file.cid), content);
+            files.push(file);
+        }
+        assert!(files.iter().all(|file| *file == files[0]), "{chunker}: {files:?}");
+    }
+}
+
+/// A store in which each put takes some time.
+#[derive(Default)]
+struct Slow(Memory);
+
+#[async_trait]
+impl BlockSink for Slow {
+    async fn put(&self, blocks: Vec<Block>) -> Result<()> {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        self.0.put(blocks).await
+    }
+}
+
+#[async_trait]
+impl BlockSource for Slow {
+    async fn block(&self, cid: &Cid) -> Result<Bytes> {
+        self.0.block(cid).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaf_that_is_being_stored_can_be_overwritten() {
+    let store = Arc::new(Slow::default());
+    let mut content = random_bytes(12 * 1024 * 1024).to_vec();
+    let mut cid = empty_file(&store.0, v1());
+    // The second write ends its parts in the middle of leaves.
+    for (offset, written) in [(0, Bytes::from(content.clone())), (1_000, random_bytes(11 * 1024 * 1024 + 1))] {
+        let mut edit = open_with(&store, &cid, Chunker::default()).await;
+        edit.seek(offset).await.unwrap();
+        edit.write(written.clone()).await.unwrap();
+        cid = finish(&store.0, edit).await.0.cid;
+        content[offset as usize..][..written.len()].copy_from_slice(&written);
+        assert_eq!(read_file(&store.0, &cid), content);
     }
 }
 

@@ -136,8 +136,8 @@ impl Connection {
 
     /// Returns a message whose blocks no other message has.
     fn message(&mut self) -> Bytes {
-        self.next = self.next.wrapping_add(0x9e37_79b9_7f4a_7c15);
         for part in self.content.chunks_mut(MARK_DISTANCE) {
+            self.next = self.next.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mark = self.next.to_le_bytes();
             let len = part.len().min(mark.len());
             part[..len].copy_from_slice(&mark[..len]);
