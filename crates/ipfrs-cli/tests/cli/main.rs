@@ -37,6 +37,7 @@ mod open_files;
 mod packaging;
 mod pins;
 mod read_only;
+mod secrets;
 mod streams;
 mod tensors;
 mod terminate;
