@@ -23,6 +23,7 @@ mod hangup;
 mod harness;
 mod help;
 mod hostile;
+mod jwt;
 mod logs_and_traces;
 mod losses;
 mod lost_index;
