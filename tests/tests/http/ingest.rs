@@ -271,7 +271,7 @@ async fn guesses_of_the_password_are_limited() {
     for guess in ["a", "b", "c"] {
         assert_eq!(ask(guess).await.status(), 401);
     }
-    // The right one is refused unread, so that nobody learns which one it is.
+    // The right one is refused unread, so that a client that guesses does not learn it.
     for password in ["d", "password"] {
         let refused = ask(password).await;
         assert_eq!(refused.status(), 429);

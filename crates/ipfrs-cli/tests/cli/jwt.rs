@@ -63,7 +63,7 @@ fn keys_are_read_over_https_from_a_trusted_server_only() {
     let daemon = start(&place, &url, &roots);
     assert_eq!([status(&daemon, &good), status(&daemon, &forged)], ["200", "401"]);
     drop(daemon);
-    // Whoever pretends to be the issuer could sign tokens.
+    // A server that is not the issuer would make its own tokens valid.
     let mut daemon = start(&place, &url, &others);
     let line = daemon.wait_for_log("no token can be verified");
     assert!(line.contains(&url) && line.contains("certificate"), "{line}");

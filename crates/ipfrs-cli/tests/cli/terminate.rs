@@ -176,7 +176,7 @@ fn calls_and_resumable_uploads_that_run_at_sigterm_complete() {
     let resumed = end_part(part, &bodies[0]);
     drop(runtime);
     assert_eq!(daemon.wait().0, Some(0));
-    // What was acknowledged is there for the next daemon.
+    // The next daemon serves what this one acknowledged.
     for (cid, body) in [resumed, added].iter().zip(&bodies) {
         assert!(place.run(&["cat", cid]).stdout == *body, "{cid}");
     }
