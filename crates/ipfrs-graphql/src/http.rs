@@ -20,9 +20,9 @@ use futures::StreamExt;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_middleware::auth::{Auth, Caller, Scope, challenge};
+use ipfrs_middleware::auth::{Caller, Scope, challenge};
 use ipfrs_middleware::websocket::{WebSockets, is_websocket};
-use ipfrs_middleware::{Lifecycle, MemoryPool};
+use ipfrs_middleware::{Lifecycle, MemoryPool, Rules};
 use ipfrs_node::Node;
 use prometheus::{IntCounter, Registry};
 
@@ -39,7 +39,7 @@ pub struct GraphQl(Arc<Shared>);
 struct Shared {
     executor: Executor,
     websockets: WebSockets,
-    auth: Auth,
+    rules: Rules,
     /// Counter of messages over WebSockets.
     sent: IntCounter,
 }
@@ -60,13 +60,13 @@ impl GraphQl {
         config: &GraphQlConfig,
         memory: &MemoryPool,
         websockets: &WebSockets,
-        auth: &Auth,
+        rules: &Rules,
         lifecycle: &Lifecycle,
         registry: &Registry,
     ) -> Result<Self> {
         let executor = Executor::new(node, config, memory, lifecycle, registry)?;
         let sent = websockets.sent("graphql");
-        Ok(Self(Arc::new(Shared { executor, websockets: websockets.clone(), auth: auth.clone(), sent })))
+        Ok(Self(Arc::new(Shared { executor, websockets: websockets.clone(), rules: rules.clone(), sent })))
     }
 
     /// Returns the routes: `/graphql`, `/graphql/ws` and `/graphql/schema.graphql`.

@@ -11,7 +11,7 @@ use http::header::WWW_AUTHENTICATE;
 use http::{HeaderMap, HeaderValue, Uri};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::Client;
-use ipfrs_middleware::auth::Basic;
+use ipfrs_middleware::auth::{Auth, Basic};
 use ipfrs_middleware::websocket::MessageLimits;
 use ipfrs_node::{IngestConfig, IngestName, IngestStore};
 
@@ -60,17 +60,21 @@ pub(crate) async fn connect(
     if !config.enabled {
         return refuse(Error::not_found("the daemon accepts no objects: set ingest.enabled"));
     }
-    if config.needs_password() && !is_authentic(request.headers(), config) {
-        let text = "send the user and password of ingest.user with basic authentication (RFC 7617)";
-        let mut response = refuse(Error::new(ErrorKind::Unauthenticated, text));
-        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"ingest\""));
-        return response;
+    let client = request.extensions().get::<Client>().copied().unwrap_or_default();
+    match is_authentic(&state.auth, client, request.headers(), config) {
+        Ok(true) => {}
+        Ok(false) => {
+            let text = "send the user and password of ingest.user with basic authentication (RFC 7617)";
+            let mut response = refuse(Error::new(ErrorKind::Unauthenticated, text));
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"ingest\""));
+            return response;
+        }
+        Err(error) => return refuse(error),
     }
     let target = match target(request.uri(), id.as_str()) {
         Ok(target) => target,
         Err(error) => return refuse(error),
     };
-    let client = request.extensions().get::<Client>().copied().unwrap_or_default();
     let Ok(permit) = state.ingest_permits.take(client, 1) else {
         let most = config.max_connections;
         let text = format!(
@@ -95,9 +99,14 @@ pub(crate) async fn connect(
     }
 }
 
-/// Whether a request has the configured user and password.
-fn is_authentic(headers: &HeaderMap, config: &IngestConfig) -> bool {
-    Basic::of(headers).is_some_and(|basic| config.is_authentic(basic.user(), basic.password()))
+/// Returns whether a request has the configured user and password, or needs none. A password that is wrong counts as a
+/// failed attempt of the client.
+fn is_authentic(auth: &Auth, client: Client, headers: &HeaderMap, config: &IngestConfig) -> Result<bool> {
+    match Basic::of(headers) {
+        _ if !config.needs_password() => Ok(true),
+        Some(basic) => auth.check_password(client, || config.is_authentic(basic.user(), basic.password())),
+        None => Ok(false),
+    }
 }
 
 /// Reads the query. An object without a name gets `default_name`.

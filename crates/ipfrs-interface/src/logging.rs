@@ -11,6 +11,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
 use serde::Deserialize;
 use tokio::runtime::Handle;
+use tracing::{Level, Metadata};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::filter::{FilterExt, LevelFilter, dynamic_filter_fn, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
@@ -22,6 +23,9 @@ use tracing_subscriber::{EnvFilter, Layer, reload};
 use crate::access_log::AccessLog;
 use crate::trace_export::LoggedExporter;
 use crate::{log_levels, traces};
+
+/// Library of WebSockets, which logs each message at the level trace. The first message of a client may have its token.
+const WEBSOCKET_TARGET: &str = "tungstenite";
 
 /// Maximum number of lines that wait to be written.
 const MAX_WAITING_LINES: usize = 16 * 1024;
@@ -126,11 +130,12 @@ impl LogConfig {
     pub fn start(&self) -> Result<Logging> {
         // Without a hint, the spans of the HTTP/2 library are created for every frame, and then not logged: that
         // takes half of the time of a cached response over HTTP/2.
-        let no_spans = filter_fn(|metadata| metadata.target() != TRACE_TARGET).with_max_level_hint(LevelFilter::TRACE);
+        let is_loggable = |metadata: &Metadata<'_>| metadata.target() != TRACE_TARGET && !shows_messages(metadata);
+        let loggable = filter_fn(is_loggable).with_max_level_hint(LevelFilter::TRACE);
         let log = Lines::start("ipfrs-log");
         let (filter, handle) = reload::Layer::new(self.filter()?);
         log_levels::offer(handle, self.directives());
-        let log_lines = self.lines(log.writer.clone()).with_filter(filter.and(no_spans));
+        let log_lines = self.lines(log.writer.clone()).with_filter(filter.and(loggable));
         let provider = (!self.otlp_endpoint.is_empty()).then(|| self.provider()).transpose()?;
         let spans = provider.as_ref().map(|provider| {
             // Work belongs to a trace if its request does.
@@ -204,6 +209,11 @@ impl LogConfig {
         let provider = SdkTracerProvider::builder().with_sampler(Sampler::AlwaysOn).with_resource(resource.build());
         Ok(provider.with_batch_exporter(LoggedExporter::new(exporter)).build())
     }
+}
+
+/// Whether a line shows what clients send and receive over WebSockets. It is never logged, whatever the level.
+fn shows_messages(metadata: &Metadata<'_>) -> bool {
+    *metadata.level() == Level::TRACE && metadata.target().starts_with(WEBSOCKET_TARGET)
 }
 
 fn started(result: std::result::Result<(), TryInitError>) -> Result<()> {

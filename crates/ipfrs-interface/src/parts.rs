@@ -100,8 +100,7 @@ impl Parts {
             log_levels::process_log().into_iter().for_each(|log| app.service.offer_log(log));
         }
         if config.graphql.enabled {
-            let graphql =
-                GraphQl::new(node, &config.graphql, memory, &app.websockets, &rules.auth, lifecycle, registry)?;
+            let graphql = GraphQl::new(node, &config.graphql, memory, &app.websockets, rules, lifecycle, registry)?;
             app.service.mount_graphql(graphql.routes());
         }
         Ok(app)

@@ -61,6 +61,8 @@ pub struct Auth(Arc<Shared>);
 struct Shared {
     mode: Mode,
     keys: Keys,
+    /// Failed attempts, also those of front-ends with a password of their own.
+    attempts: Attempts,
 }
 
 /// Mode of authentication.
@@ -82,7 +84,6 @@ struct Checks {
     jwt: Option<Arc<JwtVerifier>>,
     rpc_users: RpcUsers,
     sessions: Sessions,
-    attempts: Attempts,
     metrics: AuthMetrics,
     /// `None` for a repo that is open read-only.
     local: Option<LocalToken>,
@@ -110,7 +111,8 @@ impl Auth {
     /// Returns the rules for requests of this process itself, which may do everything.
     #[must_use]
     pub fn in_process(node: &Node) -> Self {
-        Self(Arc::new(Shared { mode: Mode::InProcess, keys: Keys::new(node) }))
+        let attempts = Attempts::new(AuthConfig::default().max_failures_per_minute);
+        Self(Arc::new(Shared { mode: Mode::InProcess, keys: Keys::new(node), attempts }))
     }
 
     /// Returns the rules of a daemon, and reads its API keys if they are needed.
@@ -121,24 +123,24 @@ impl Auth {
         config.validate()?;
         let keys = Keys::new(node);
         let metrics = AuthMetrics::register(registry)?;
+        let attempts = Attempts::new(config.max_failures_per_minute);
         if !config.enabled {
             // Without the token, local commands have the limits of all requests of this machine.
             let local = LocalToken::create(node).await;
             let local = local.inspect_err(|error| tracing::warn!(%error, "local commands are rate-limited"));
             let mode = Mode::Off(local.ok().flatten());
-            return Ok(Self(Arc::new(Shared { mode, keys })));
+            return Ok(Self(Arc::new(Shared { mode, keys, attempts })));
         }
         keys.load().await?;
         let checks = Checks {
             jwt: JwtVerifier::open(config).await?.map(Arc::new),
             rpc_users: RpcUsers::new(&config.rpc)?,
             sessions: Sessions::new(config.session(), metrics.sessions_active.clone()),
-            attempts: Attempts::new(config.max_failures_per_minute),
             local: LocalToken::create(node).await?,
             config: config.clone(),
             metrics,
         };
-        Ok(Self(Arc::new(Shared { mode: Mode::On(Box::new(checks)), keys })))
+        Ok(Self(Arc::new(Shared { mode: Mode::On(Box::new(checks)), keys, attempts })))
     }
 
     /// Returns whether callers have to authenticate.
@@ -191,7 +193,7 @@ impl Auth {
             },
             Err(error) => {
                 checks.metrics.count(Method::Unknown, Outcome::Malformed);
-                checks.attempts.fail(client);
+                self.0.attempts.fail(client);
                 Err(error)
             }
         };
@@ -200,6 +202,20 @@ impl Auth {
             Ok(()) => Ok(caller),
             Err(error) => Err(Denied { error, caller }),
         }
+    }
+
+    /// Returns whether a client has sent the password of one front-end, which `is_right` checks. It works without
+    /// `auth.enabled` too.
+    ///
+    /// # Errors
+    /// [`ErrorKind::RateLimited`](ipfrs_core::ErrorKind) after too many failed attempts; the password is not checked.
+    pub fn check_password(&self, client: Client, is_right: impl FnOnce() -> bool) -> Result<bool> {
+        self.0.attempts.check(client).map_err(failure::too_many_attempts)?;
+        let is_right = is_right();
+        if !is_right {
+            self.0.attempts.fail(client);
+        }
+        Ok(is_right)
     }
 
     /// Returns the caller with this token, for protocols that send it in a message.
@@ -228,7 +244,7 @@ impl Auth {
             }
             Credential::Token(_) | Credential::Basic { .. } => {
                 // Signatures cost a hundred times as much as a look at the keys, and passwords can be guessed.
-                if let Err(wait) = checks.attempts.check(client) {
+                if let Err(wait) = self.0.attempts.check(client) {
                     checks.metrics.count(Method::Jwt, Outcome::Limited);
                     return Err(failure::too_many_attempts(wait));
                 }
@@ -250,8 +266,8 @@ impl Auth {
                 Err(failure::refused(Outcome::Unavailable))
             }
             Err(outcome) => {
-                let limited = checks.attempts.check(client).err();
-                checks.attempts.fail(client);
+                let limited = self.0.attempts.check(client).err();
+                self.0.attempts.fail(client);
                 checks.metrics.count(method, if limited.is_some() { Outcome::Limited } else { outcome });
                 Err(limited.map_or_else(|| failure::refused(outcome), failure::too_many_attempts))
             }
@@ -366,9 +382,7 @@ impl Auth {
 
     /// Changes `auth.max_failures_per_minute`.
     pub fn set_max_failures(&self, per_minute: u32) {
-        if let Mode::On(checks) = &self.0.mode {
-            checks.attempts.set(per_minute);
-        }
+        self.0.attempts.set(per_minute);
     }
 
     /// Removes the token for commands on this machine. Call it when the daemon ends.

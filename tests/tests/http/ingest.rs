@@ -274,3 +274,29 @@ async fn basic_authentication_is_required_if_configured() {
     let refused = gateway.get("/ws/ingest").await;
     assert_eq!(refused.headers()["www-authenticate"], "Basic realm=\"ingest\"");
 }
+
+#[tokio::test]
+async fn guesses_of_the_password_are_limited() {
+    let gateway = TestGateway::start_with(|config| {
+        config.ingest.user = "writer".into();
+        // The hash of "password".
+        config.ingest.password_sha256 = "5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8".into();
+        config.auth.max_failures_per_minute = 3;
+    })
+    .await;
+    let ask = async |password: &str| {
+        let request = gateway.request(reqwest::Method::GET, "/ws/ingest").basic_auth("writer", Some(password));
+        request.send().await.unwrap()
+    };
+    for guess in ["a", "b", "c"] {
+        assert_eq!(ask(guess).await.status(), 401);
+    }
+    // The right one is refused unread, so that a client that guesses does not learn it.
+    for password in ["d", "password"] {
+        let refused = ask(password).await;
+        assert_eq!(refused.status(), 429);
+        assert_eq!(refused.headers().get_all("retry-after").iter().count(), 1);
+    }
+    // No credentials are no guess.
+    assert_eq!(gateway.get("/ws/ingest").await.status(), 401);
+}

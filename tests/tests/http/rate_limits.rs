@@ -12,6 +12,7 @@ use tonic::Code;
 use crate::content;
 use crate::grpc::ABSENT;
 use crate::harness::{TestGateway, client, hash_of, header};
+use crate::websocket::Client as WebSocket;
 
 /// Requests at once. Even a slow test sends twice as many before that many tokens are there again.
 const BURST: usize = 40;
@@ -266,4 +267,87 @@ async fn bytes_beyond_the_burst_are_not_sent_over_http1_and_http2() {
         assert_eq!(received.len(), 4 * PIECE, "{version:?}");
         content::assert_same(&received, &body[..4 * PIECE], "what is sent");
     }
+}
+
+/// Begins an operation of GraphQL.
+async fn subscribe(socket: &mut WebSocket, id: usize, query: &str) {
+    let message = json!({ "type": "subscribe", "id": id.to_string(), "payload": { "query": query } });
+    socket.send(message.to_string()).await;
+}
+
+#[tokio::test]
+async fn graphql_operations_on_a_websocket_count_as_requests() {
+    let gateway = start(|_| {}).await;
+    let mut socket = WebSocket::graphql(gateway.address()).await;
+    let mut served = 0;
+    let refused = loop {
+        subscribe(&mut socket, served, "{ version { version } }").await;
+        let reply = socket.receive().await;
+        if reply["type"] == "error" {
+            break reply;
+        }
+        assert_eq!(reply["type"], "next", "{reply}");
+        assert_eq!(socket.receive().await["type"], "complete");
+        served += 1;
+        assert!(served < 2 * BURST, "no operation was refused");
+    };
+    assert!(served >= BURST - 2, "{served}");
+    assert_eq!(refused["payload"][0]["extensions"]["code"], "rate_limited", "{refused}");
+    // The bucket is that of all requests of the client, and the connection stays open.
+    until_refused(async || gateway.get("/nothing").await).await;
+    socket.send(json!({ "type": "ping" }).to_string()).await;
+    assert_eq!(socket.receive().await["type"], "pong");
+}
+
+#[tokio::test]
+async fn graphql_results_on_a_websocket_wait_until_the_last_is_paid() {
+    let gateway = start(|config| (config.rate_limit.bytes_per_second, config.rate_limit.burst_bytes) = (1, 100)).await;
+    let mut socket = WebSocket::graphql(gateway.address()).await;
+    subscribe(&mut socket, 1, "{ __schema { types { name } } }").await;
+    assert_eq!(socket.receive().await["type"], "next");
+    subscribe(&mut socket, 2, "{ version { version } }").await;
+    // The connection serves other messages meanwhile. The result takes a minute.
+    for _ in 0..100 {
+        socket.send(json!({ "type": "ping" }).to_string()).await;
+        assert_eq!(socket.receive().await["type"], "pong");
+    }
+}
+
+#[tokio::test]
+async fn grpc_messages_beyond_the_burst_are_not_sent() {
+    const BURST_BYTES: usize = 300_000;
+    let gateway = start(|config| {
+        config.auth.enabled = true;
+        (config.rate_limit.bytes_per_second, config.rate_limit.burst_bytes) = (1, BURST_BYTES as u64);
+        config.rate_limit.caller_factor = 1;
+    })
+    .await;
+    // The operator has no limits.
+    let operator = std::fs::read_to_string(gateway.repo().path().join("api-token")).unwrap();
+    let created = gateway.request(Method::POST, "/v1/auth/keys").bearer_auth(&operator);
+    let created: Value = created.body(r#"{"scopes": ["read"]}"#).send().await.unwrap().json().await.unwrap();
+    let reader = created["token"].as_str().unwrap().to_owned();
+    let add = async |bytes: usize| {
+        let add = gateway.rpc("add?cid-version=1&chunker=size-1000000").bearer_auth(&operator);
+        let add = add.header("content-type", "application/octet-stream").body(content::bytes(bytes));
+        hash_of(&add.send().await.unwrap().json().await.unwrap())
+    };
+    let (small, large) = (add(1_000).await, add(1_000_000).await);
+    let mut blocks = BlockServiceClient::new(gateway.channel());
+    let get = |cid: &str, token: &str| {
+        let mut request = tonic::Request::new(GetBlockRequest { cid: cid.to_owned() });
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        request
+    };
+    assert!(blocks.get_block(get(&small, &reader)).await.is_ok());
+    let mut other = blocks.clone();
+    let request = get(&large, &reader);
+    let limited = tokio::spawn(async move { other.get_block(request).await });
+    // Meanwhile, others get as much many times.
+    for _ in 0..8 {
+        let block = blocks.get_block(get(&large, &operator)).await.unwrap().into_inner().block.unwrap();
+        assert_eq!(block.data.len(), 1_000_000);
+    }
+    assert!(!limited.is_finished());
+    limited.abort();
 }

@@ -13,9 +13,9 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, Strea
 
 use crate::harness::{Daemon, Place};
 
-type Issuer = CertifiedIssuer<'static, KeyPair>;
+pub(crate) type Issuer = CertifiedIssuer<'static, KeyPair>;
 
-fn new_issuer() -> Issuer {
+pub(crate) fn new_issuer() -> Issuer {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, "issuer");
@@ -23,12 +23,18 @@ fn new_issuer() -> Issuer {
 }
 
 /// Writes a new certificate and its key. Returns the certificate.
-fn issue(place: &Place, issuer: &Issuer) -> CertificateDer<'static> {
+pub(crate) fn issue(place: &Place, issuer: &Issuer) -> CertificateDer<'static> {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, issuer).unwrap();
     place.write("server.key", key.serialize_pem().as_bytes());
     place.write("server.pem", certificate.pem().as_bytes());
     certificate.der().clone()
+}
+
+/// Returns the settings of a daemon with the certificate that [`issue`] has written.
+pub(crate) fn settings(place: &Place) -> String {
+    let files = ["pem", "key"].map(|end| place.path(&format!("server.{end}")).display().to_string());
+    format!("[tls]\nenabled = true\ncertificates = [{{ certificate = {:?}, key = {:?} }}]\n", files[0], files[1])
 }
 
 /// Returns the configuration of a client that has no session yet.
@@ -59,9 +65,7 @@ fn hangup_replaces_certificates_and_sessions_survive() {
     let place = Place::new();
     let issuer = new_issuer();
     let old = issue(&place, &issuer);
-    let files = ["pem", "key"].map(|end| place.path(&format!("server.{end}")).display().to_string());
-    let certificate = format!("{{ certificate = {:?}, key = {:?} }}", files[0], files[1]);
-    place.write("daemon.toml", format!("[tls]\nenabled = true\ncertificates = [{certificate}]\n").as_bytes());
+    place.write("daemon.toml", settings(&place).as_bytes());
     let mut daemon = place.start(&["--config", "daemon.toml"]);
     let versions = [&TLS12, &TLS13];
     let shown = |daemon: &Daemon| versions.map(|version| exchange(daemon, &client(&issuer, version)).0);

@@ -19,6 +19,7 @@ use futures::stream::{BoxStream, Peekable};
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_middleware::Client;
 use ipfrs_middleware::auth::Caller;
+use ipfrs_middleware::rate_limit::Ticket;
 use ipfrs_middleware::websocket::{Disconnected, HandshakeError, Incoming, WebSocket};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -92,6 +93,8 @@ struct Running {
     answers: Peekable<BoxStream<'static, Answer>>,
     is_subscription: bool,
     has_begun: bool,
+    /// Pays for the bytes of the results; `None` without rate limits.
+    ticket: Option<Ticket>,
 }
 
 /// End of a connection: a close code and a reason.
@@ -107,7 +110,14 @@ pub(super) async fn connect(State(graphql): State<GraphQl>, request: axum::extra
             return socket.close(4406.into(), "Subprotocol not acceptable").await;
         }
         let draining = shared.0.websockets.lifecycle().clone();
-        let mut session = Session { graphql: shared, caller, client, is_acknowledged: false, running: Vec::new() };
+        let mut session = Session {
+            graphql: shared,
+            caller,
+            client,
+            is_acknowledged: false,
+            running: Vec::new(),
+            is_paid_at: Instant::now(),
+        };
         match session.run(&mut socket, draining.drain_begun()).await {
             Some(Close(code, reason)) => socket.close(code.into(), &reason).await,
             None => socket.finish().await,
@@ -131,6 +141,8 @@ struct Session {
     is_acknowledged: bool,
     /// The operation that was served last is at the end, so that a busy one does not starve the others.
     running: Vec<Running>,
+    /// Time from which the rate limits permit another result.
+    is_paid_at: Instant,
 }
 
 impl Session {
@@ -140,9 +152,11 @@ impl Session {
         let init_deadline = Instant::now() + INIT_TIMEOUT;
         loop {
             let caller = self.caller.clone();
+            let must_wait = self.is_paid_at > Instant::now();
             let outcome = tokio::select! {
                 incoming = socket.receive() => self.handle(socket, incoming?).await,
-                (id, answer) = next(&mut self.running) => self.send(socket, id, answer).await,
+                (id, answer) = next(&mut self.running), if !must_wait => self.send(socket, id, answer).await,
+                () = sleep_until(self.is_paid_at), if must_wait => Ok(()),
                 () = sleep_until(init_deadline), if !self.is_acknowledged => {
                     return Some(Close(4408, "Connection initialisation timeout".to_owned()));
                 }
@@ -198,15 +212,21 @@ impl Session {
         let token = payload.get("Authorization").or_else(|| payload.get("authorization")).and_then(Value::as_str);
         match token {
             Some(token) => {
-                self.caller = self.graphql.0.auth.identify_token(token, self.client).await.map_err(forbidden)?;
+                self.caller = self.graphql.0.rules.auth.identify_token(token, self.client).await.map_err(forbidden)?;
                 Ok(())
             }
             None => self.caller.require_any().map_err(forbidden),
         }
     }
 
-    /// Begins an operation.
+    /// Begins an operation, for which the rate limits take a token as for a request.
     async fn subscribe(&mut self, socket: &mut WebSocket, id: String, request: Request) -> Result<(), Option<Close>> {
+        let ticket = match self.graphql.0.rules.rate_limits.take(self.client, Some(&self.caller)) {
+            Ok(ticket) => ticket,
+            Err(error) => {
+                return self.reply(socket, &Reply::Error { id: &id, payload: &[request_error(&error)] }).await;
+            }
+        };
         let executor: &Executor = &self.graphql.0.executor;
         let most = executor.config().max_operations_per_connection;
         let parsed = if self.running.len() >= most {
@@ -229,7 +249,7 @@ impl Session {
                 let mut answers = executor.stream(operation).peekable();
                 // Events from now on belong to the subscription, whatever the client does next.
                 let _begun = futures::poll!(Pin::new(&mut answers).peek());
-                self.running.push(Running { id, answers, is_subscription, has_begun: false });
+                self.running.push(Running { id, answers, is_subscription, has_begun: false, ticket });
                 Ok(())
             }
             Err(error) => self.reply(socket, &Reply::Error { id: &id, payload: &[error] }).await,
@@ -244,6 +264,7 @@ impl Session {
         };
         let Some(running) = self.running.iter_mut().find(|running| running.id == id) else { return Ok(()) };
         let is_first = !std::mem::replace(&mut running.has_begun, true);
+        let ticket = running.ticket.clone();
         // The operation was refused before it was executed, or the source of its events could not be created.
         let has_no_source = running.is_subscription && answer.has_no_data() && !answer.is_lagged();
         let is_refused = is_first && (!answer.is_executed() || has_no_source);
@@ -252,11 +273,15 @@ impl Session {
             return self.reply(socket, &Reply::Error { id: &id, payload: &answer.errors }).await;
         }
         let next = Reply::Next { id: &id, payload: &answer };
-        match json::limited(&next, "", "", answer.budget.as_deref()) {
+        let text = match json::limited(&next, "", "", answer.budget.as_deref()) {
             // The response holds its memory until it is sent.
-            Ok(json) => self.send_text(socket, String::from_utf8(json).unwrap_or_default()).await,
-            Err(error) => self.reply(socket, &Reply::Next { id: &id, payload: &Answer::failed(&error) }).await,
+            Ok(json) => String::from_utf8(json).unwrap_or_default(),
+            Err(error) => json::to_string(&Reply::Next { id: &id, payload: &Answer::failed(&error) }),
+        };
+        if let Some(ticket) = ticket {
+            self.is_paid_at = Instant::now() + ticket.pay_message(text.len());
         }
+        self.send_text(socket, text).await
     }
 
     async fn reply(&mut self, socket: &mut WebSocket, reply: &Reply<'_>) -> Result<(), Option<Close>> {

@@ -350,16 +350,26 @@ fn has_critical(token: &str) -> bool {
     header.contains_key("crit")
 }
 
+/// Returns the text of a failed request with its cause, such as a certificate that is not trusted.
+fn described(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let first = std::error::Error::source(&error);
+    match std::iter::successors(first, |cause| cause.source()).last() {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
 async fn fetch(url: &str, client: &reqwest::Client) -> Result<Vec<u8>> {
     let failed = |why: String| {
         Error::new(ipfrs_core::ErrorKind::Unavailable, format!("auth.jwt_keys: no keys from {url}: {why}"))
     };
-    let mut response = client.get(url).send().await.map_err(|e| failed(e.to_string()))?;
+    let mut response = client.get(url).send().await.map_err(|e| failed(described(e)))?;
     if response.status() != http::StatusCode::OK {
         return Err(failed(format!("status {}", response.status())));
     }
     let mut bytes = Vec::new();
-    while let Some(piece) = response.chunk().await.map_err(|e| failed(e.to_string()))? {
+    while let Some(piece) = response.chunk().await.map_err(|e| failed(described(e)))? {
         if bytes.len() + piece.len() > MAX_KEY_SET_BYTES {
             return Err(failed(format!("more than {MAX_KEY_SET_BYTES} bytes")));
         }

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{Guarded, Method, client};
-use crate::harness::header;
+use crate::harness::{header, ndjson};
+use crate::multipart::Form;
 
 #[tokio::test]
 async fn content_is_public_unless_the_gateway_is_private() {
@@ -74,6 +75,51 @@ async fn key_with_roots_reads_only_below_them() {
     assert_eq!(guarded.post(&format!("/api/v0/cat?arg={allowed}"), &token).await.status(), 403);
     // A version 0 content ID is the same root.
     assert_eq!(guarded.get("/v1/auth/session", &token).await.status(), 200);
+}
+
+#[tokio::test]
+async fn every_form_of_private_content_needs_rights_for_its_root() {
+    let private = Guarded::start_with(|config| {
+        config.auth.private_gateway = true;
+        let host = ipfrs_http::HostConfig { subdomains: true, ..ipfrs_http::HostConfig::default() };
+        config.gateway.hosts.insert("gw.example".to_owned(), host);
+    })
+    .await;
+    let form = Form::new().file("d/a/x.txt", "x");
+    let add = private.gateway.rpc("add?cid-version=1").bearer_auth(&private.admin);
+    let add = add.header("content-type", form.content_type()).body(form.end());
+    let added = ndjson(add.send().await.unwrap()).await;
+    let cid_of = |name: &str| {
+        let line = added.iter().find(|line| line["Name"] == name).unwrap_or_else(|| panic!("no {name} in {added:?}"));
+        crate::harness::hash_of(line)
+    };
+    let (root, child, other) = (cid_of("d"), cid_of("d/a/x.txt"), private.add("other").await);
+    let reader = private.key(&["read"]).await;
+    let of_root = |root: &str| json!({ "scopes": ["read"], "roots": [root] });
+    let (allowed, refused) = (private.key_of(of_root(&root)).await, private.key_of(of_root(&other)).await);
+    let status = async |host: &str, path: &str, token: &str| {
+        let request = private.gateway.request(Method::GET, path).header("host", host);
+        let request = if token.is_empty() { request } else { request.bearer_auth(token) };
+        request.send().await.unwrap().status().as_u16()
+    };
+    let own_host = format!("{root}.ipfs.gw.example");
+    for (host, path) in [
+        ("localhost", format!("/ipfs/{root}/a/x.txt")),
+        ("localhost", format!("/ipfs/{root}/")),
+        ("localhost", format!("/ipfs/{root}?format=car")),
+        ("localhost", format!("/ipfs/{root}?format=tar")),
+        ("localhost", format!("/ipfs/{root}/a/x.txt?format=raw")),
+        (&*own_host, "/a/x.txt".to_owned()),
+        (&*own_host, "/?format=car".to_owned()),
+        (&*own_host, "/a?format=tar".to_owned()),
+    ] {
+        for (token, expected) in [("", 401), ("wrong", 401), (&*reader, 200), (&*allowed, 200), (&*refused, 403)] {
+            assert_eq!(status(host, &path, token).await, expected, "{host}{path}: {token}");
+        }
+    }
+    // The key does not know what is below its root by other names.
+    assert_eq!(status("localhost", &format!("/ipfs/{child}"), &allowed).await, 403);
+    assert_eq!(status("localhost", &format!("/ipfs/{other}%2f..%2f{root}/a/x.txt"), &allowed).await, 403);
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use ipfrs_proto::block::v1::{GetBlockRequest, StreamBlocksRequest};
 use prost::Message;
 use prost_reflect::prost_types::FileDescriptorSet;
 use reqwest::Method;
+use serde_json::json;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
@@ -14,6 +15,7 @@ use tonic::{Code, Request, Status};
 use super::Guarded;
 use super::credentials::Credentials;
 use crate::grpc::{ABSENT, raw};
+use crate::websocket::Client as WebSocket;
 
 fn with<T>(message: T, token: &str) -> Request<T> {
     let mut request = Request::new(message);
@@ -151,6 +153,33 @@ async fn every_method_needs_its_scope() {
             assert_eq!(code == Code::PermissionDenied, !is_enough, "{path}: {scope} instead of {wanted}: {code:?}");
             assert_ne!(code, Code::Unauthenticated, "{path}: {scope}");
         }
+    }
+}
+
+#[tokio::test]
+async fn failed_attempts_are_limited_over_grpc_and_websockets() {
+    let guarded = Guarded::start_with(|config| config.auth.max_failures_per_minute = 3).await;
+    let reader = guarded.key(&["read"]).await;
+    let wrong = format!("{reader}x");
+    let mut client = BlockServiceClient::new(guarded.gateway.channel());
+    let mut code = async |token: &str| {
+        let request = with(GetBlockRequest { cid: ABSENT.to_owned() }, token);
+        client.get_block(request).await.unwrap_err().code()
+    };
+    for _ in 0..3 {
+        assert_eq!(code(&wrong).await, Code::Unauthenticated);
+    }
+    assert_eq!(code(&wrong).await, Code::ResourceExhausted);
+    assert_eq!(code(&reader).await, Code::NotFound, "those who have a key do not suffer");
+    let protocol = [("sec-websocket-protocol", "graphql-transport-ws")];
+    let mut socket = WebSocket::open(guarded.gateway.address(), "/graphql/ws", &protocol).await.unwrap();
+    let payload = json!({ "Authorization": format!("Bearer {wrong}") });
+    socket.send(json!({ "type": "connection_init", "payload": payload }).to_string()).await;
+    assert_eq!(socket.close_code().await, 4403);
+    let metrics = guarded.get("/metrics", &reader).await.text().await.unwrap();
+    for line in ["result=\"unknown\"} 3", "result=\"limited\"} 2"] {
+        let line = format!("ipfrs_auth_attempts_total{{method=\"key\",{line}");
+        assert!(metrics.contains(&line), "{line}");
     }
 }
 
