@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod decoding;
+mod directory_changes;
 mod editing;
 mod harness;
 mod importing;
