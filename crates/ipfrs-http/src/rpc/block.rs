@@ -111,19 +111,29 @@ pub(super) fn put_options(args: &Args) -> PutBlockOptions {
     PutBlockOptions { pin: args.is_set("pin"), allows_big: args.is_set("allow-big-block") }
 }
 
+/// What Kubo says of a block that is over 2 MiB.
+const BIG_BLOCK: &str = "produced block is over 2MiB: big blocks can't be exchanged with other peers. consider using \
+                         UnixFS for automatic chunking of bigger files, or pass --allow-big-block to override";
+
 /// Returns the error for a block that is over 2 MiB or over the maximum, with Kubo's text for the former.
 pub(super) fn big_block_error(error: Error, options: PutBlockOptions) -> Error {
     if options.allows_big || error.kind() != ErrorKind::TooLarge {
         return error;
     }
-    let why = "produced block is over 2MiB: big blocks can't be exchanged with other peers. consider using UnixFS for \
-               automatic chunking of bigger files, or pass --allow-big-block to override";
-    Error::large_block(format!("{why}: {error}")).with_source(error)
+    Error::large_block(format!("{BIG_BLOCK}: {error}")).with_source(error)
 }
 
 /// Same as [`big_block_error`], for an attempt to store a block: other things may be too large, too.
 pub(super) fn put_error(error: Error, options: PutBlockOptions) -> Error {
     if error.is_large_block() { big_block_error(error, options) } else { error }
+}
+
+/// Returns the error of an import, with Kubo's text behind it if a block is over 2 MiB: it begins with the place.
+pub(super) fn import_error(error: Error, allows_big: bool) -> Error {
+    if allows_big || !error.is_large_block() {
+        return error;
+    }
+    Error::large_block(format!("{error}; {BIG_BLOCK}")).with_source(error)
 }
 
 /// Reads the files of a multipart body, within the limits of a batch on their number and total size.

@@ -6,11 +6,11 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use ipfrs_core::limits::{MAX_BIG_BLOCK_BYTES, MAX_BLOCK_BYTES};
 use ipfrs_core::{Cid, Error, Result, codec};
-use ipfrs_node::{DagImport, DagImportOptions, DagSize, PutBlockOptions, PutNode};
+use ipfrs_node::{DagImport, DagImportOptions, DagSize, PutNode};
 use ipfrs_rpc::types::{self, DagStat, ImportedCar, ResolvedNode, StoredNode};
 
 use super::args::{Args, Render};
-use super::block::{put_error, put_options};
+use super::block::{import_error, put_error, put_options};
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
 use super::{hash_option, output};
@@ -128,7 +128,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
     }
     let allows_big = args.is_set("allow-big-block");
     let mut import = state.node.import_dags(DagImportOptions { pin_roots, allows_big_blocks: allows_big }).await?;
-    let explained = |e| put_error(e, PutBlockOptions { allows_big, ..PutBlockOptions::default() });
+    let explained = |e| import_error(e, allows_big);
     match boundary {
         None => import.car(body::pieces(request.into_body())).await.map_err(explained)?,
         Some(boundary) => {

@@ -209,7 +209,7 @@ fn options_outside_the_limits_name_the_limit() {
         (Overrides { chunker: Some(Chunker::Size(0)), ..unset }, "2096896"),
         (Overrides { chunker: Some(Chunker::Size(limits::MAX_CHUNK_BYTES + 1)), ..unset }, "2096896"),
         (Overrides { max_file_links: Some(1), ..unset }, "2 to 16384"),
-        (Overrides { hamt_fanout: Some(2048), ..unset }, "8 to 1024"),
+        (Overrides { hamt_fanout: Some(2048), ..unset }, "power of 2, between 8 and 1024 (got 2048)"),
         (Overrides { hamt_fanout: Some(24), ..unset }, "power of 2, between 8 and 1024 (got 24)"),
     ] {
         let error = ImportOptions::new(None, overrides).unwrap_err();
