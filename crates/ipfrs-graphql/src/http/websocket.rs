@@ -155,7 +155,7 @@ impl Session {
             let must_wait = self.is_paid_at > Instant::now();
             let outcome = tokio::select! {
                 incoming = socket.receive() => self.handle(socket, incoming?).await,
-                (id, answer) = next(&mut self.running), if !must_wait => self.send(socket, id, answer).await,
+                (id, answer) = next(&mut self.running, must_wait) => self.send(socket, id, answer).await,
                 () = sleep_until(self.is_paid_at), if must_wait => Ok(()),
                 () = sleep_until(init_deadline), if !self.is_acknowledged => {
                     return Some(Close(4408, "Connection initialisation timeout".to_owned()));
@@ -294,9 +294,16 @@ impl Session {
     }
 }
 
-/// Waits for a result of any operation, or for the end of one.
-async fn next(running: &mut Vec<Running>) -> (String, Option<Answer>) {
+/// Waits for a result of any operation, or for the end of one. While results `must_wait`, operations run, because their
+/// time is limited, but none ends the wait.
+async fn next(running: &mut Vec<Running>, must_wait: bool) -> (String, Option<Answer>) {
     poll_fn(|cx| {
+        if must_wait {
+            for running in running.iter_mut() {
+                let _answer = Pin::new(&mut running.answers).poll_peek(cx);
+            }
+            return Poll::Pending;
+        }
         let ready =
             running.iter_mut().enumerate().find_map(|(index, running)| match running.answers.poll_next_unpin(cx) {
                 Poll::Ready(answer) => Some((index, answer)),

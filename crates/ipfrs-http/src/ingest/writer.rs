@@ -186,7 +186,16 @@ async fn write(
             next = timeout(SETTLE_AFTER, batches.recv()) => match next {
                 Ok(Some(Batch { messages, _memory })) => {
                     waiting.get_or_insert((Instant::now(), sink.bytes()));
-                    take(&mut sink, messages, &mut stored, &progress).await?;
+                    if let Err(error) = take(&mut sink, messages, &mut stored, &progress).await {
+                        // If the commit has failed, its error is the cause: it has undone what is appended to.
+                        sink.committed().await?;
+                        let reported = progress.borrow().messages;
+                        // A message that does not fit was reported after those before it.
+                        if let Some(committed) = committing.filter(|committed| committed.messages > reported) {
+                            progress.send_replace(committed);
+                        }
+                        return Err(error);
+                    }
                 }
                 Ok(None) => break,
                 Err(_) if committing.is_none() => sink.settle().await?,

@@ -322,12 +322,14 @@ impl Node {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::process::Command;
 
     use bytes::Bytes;
+    use futures::stream;
 
     use super::Journal;
-    use crate::Node;
     use crate::ingest::{IngestName, IngestObject, IngestStore};
+    use crate::{Node, WriteOptions};
 
     async fn append(object: &mut IngestObject, message: &'static str) {
         object.append(vec![Bytes::from_static(message.as_bytes())]).await.unwrap();
@@ -405,6 +407,35 @@ mod tests {
         assert_eq!(object.bytes(), 12);
         drop(object);
         node.close().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn bytes_that_were_written_without_a_flush_are_durable_once_a_writer_has_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (repo, copy) = (dir.path().join("repo"), dir.path().join("copy"));
+        let name: IngestName = "a".parse().unwrap();
+        let node = Node::open_default(&repo).await.unwrap();
+        drop(node.ingest(IngestStore::Ipfs, name.clone(), false).await.unwrap());
+        let path = super::path_of(&name).unwrap();
+        let options = WriteOptions {
+            offset: 0,
+            create: false,
+            parents: false,
+            truncate: false,
+            count: u64::MAX,
+            raw_leaves: None,
+            format: None,
+            flush: false,
+        };
+        let content = stream::iter([Ok(Bytes::from_static(b"12 bytes now"))]);
+        node.write_to_tree(&path, options, content).await.unwrap();
+        let object = node.ingest(IngestStore::Ipfs, name.clone(), true).await.unwrap();
+        assert_eq!(object.bytes(), 12);
+        // The daemon is killed.
+        assert!(Command::new("cp").arg("-r").args([&repo, &copy]).status().unwrap().success());
+        let restarted = Node::open_default(&copy).await.unwrap();
+        let object = restarted.ingest(IngestStore::Ipfs, name, true).await.unwrap();
+        assert_eq!(object.bytes(), 12);
     }
 
     #[tokio::test]

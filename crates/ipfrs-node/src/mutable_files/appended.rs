@@ -89,9 +89,17 @@ impl Node {
     /// Waits until what [`Self::replace_appended`] has put into a file is durable, or undone.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if another writer of the file takes too long.
+    /// [`ErrorKind::Conflict`] if another writer of the file takes too long; otherwise errors of the store.
     pub(crate) async fn until_appended_is_durable(&self, path: &MutablePath) -> Result<()> {
-        self.inner.mutable_files.locks.lock(path.names()).await.map(drop)
+        let _lock = self.inner.mutable_files.locks.lock(path.names()).await?;
+        // A flush that failed is not undone while there are changes without a flush.
+        if !self.inner.mutable_files.has_unflushed().await {
+            return Ok(());
+        }
+        match self.flush_tree(path).await {
+            Err(error) if !is_absent(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Checks that a file is still as its writer left it.
