@@ -46,7 +46,7 @@ use tokio_util::task::TaskTracker;
 use crate::ServerConfig;
 use crate::conn::connection_permits::ConnectionPermits;
 use crate::conn::deadlines::{Deadlines, Drain};
-use crate::conn::fast_path::{Asks, IdleConnection, Wakeup};
+use crate::conn::fast_path::{IdleConnection, Wakeup};
 use crate::conn::front_end::FrontEnd;
 use crate::conn::hyper::{Outcome, Protocols};
 use crate::conn::log_limiter::LogLimiter;
@@ -262,15 +262,7 @@ impl Connections {
         let started = pin!(self.drain.started.cancelled());
         let cut = pin!(self.drain.cut.cancelled());
         let mut deadlines = Deadlines::new(&self.drain, started, cut, self.header_timeout);
-        let mut idle = IdleConnection::new(front_end, peer, Arc::clone(&self.idle));
-        if is_http2 {
-            // The client cannot read a refusal of HTTP/1.1: a malformed preface ends the connection (RFC 9113, 3.4).
-            let serving = Box::pin(self.protocols.answer(socket, Asks::Http2, &mut idle, &mut deadlines));
-            if let Err(error) = serving.await {
-                self.log_end(&error);
-            }
-            return;
-        }
+        let mut idle = IdleConnection::new(front_end, peer, is_http2, Arc::clone(&self.idle));
         loop {
             let asks = match poll_fn(|cx| self.poll_idle(&mut idle, &mut socket, &mut deadlines, cx)).await {
                 Ok(Wakeup::Asks(asks)) => asks,

@@ -378,7 +378,7 @@ impl AddressFile {
                 error if error.kind() == ErrorKind::NoSpace => {
                     // A partial draft is useless.
                     let _ = fs::remove_file(&draft);
-                    tracing::warn!(%error, "commands find this daemon only with --api URL: free space, then restart it");
+                    tracing::warn!(%error, "programs find this daemon only by its URL: free space, then restart it");
                     Ok(None)
                 }
                 error => Err(error),

@@ -292,9 +292,6 @@ async fn gateway(
             Site::paths(config.serves_deserialized(state.config.deserialized)).retrieving(config.retrieve),
         ));
     }
-    if path == manifest::ROUTE && config.paths.contains(&Namespace::Ipfs) {
-        return Ok(Decision::Daemon { is_public: true });
-    }
     if !config.paths.is_empty() && SERVED_ROUTES.iter().any(|route| is_below(path, route)) {
         if *method == Method::PUT {
             let why = "public host names do not accept content: use the daemon's address";
@@ -304,6 +301,9 @@ async fn gateway(
     }
     match site(state, hosted_request, config).await? {
         Some(site) => Ok(Decision::Site(site)),
+        None if path == manifest::ROUTE && config.paths.contains(&Namespace::Ipfs) => {
+            Ok(Decision::Daemon { is_public: true })
+        }
         None if path == "/" && !config.paths.is_empty() && is_read(method) => {
             Ok(Decision::Welcome(config.paths.clone()))
         }

@@ -37,8 +37,6 @@ pub(super) struct Args {
     pub(super) render: Render,
     /// Whether the client accepts trailers.
     pub(super) takes_trailers: bool,
-    /// Whether lines of JSON are converted to another encoding, which leaves out the error at their end.
-    pub(super) is_converted: bool,
     /// Whether missing content may be retrieved, if the request says so (`offline`).
     online: Option<bool>,
     /// Whether `local` is set.
@@ -104,17 +102,7 @@ impl Args {
         let options = parsed;
         let (online, local) = (options.global("offline").map(|offline| !offline), options.global("local"));
         let local = local.unwrap_or(false);
-        let args = Self {
-            arguments,
-            paths,
-            options,
-            render,
-            takes_trailers,
-            is_converted: false,
-            online,
-            local,
-            _memory: memory,
-        };
+        let args = Self { arguments, paths, options, render, takes_trailers, online, local, _memory: memory };
         request.extensions_mut().insert(args);
         Ok((request, running))
     }

@@ -145,7 +145,6 @@ pub(super) async fn convert(
     }
     // The others send bytes, nothing, or an error.
     let conversion = Conversion::of(encoding, path);
-    args.is_converted = conversion.is_some();
     let args = args.clone();
     let mut response = next.run(request).await;
     if response.status() != StatusCode::OK {

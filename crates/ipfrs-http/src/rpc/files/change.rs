@@ -1,14 +1,14 @@
 //! Changes of mutable files without content.
 
 use axum::extract::State;
-use futures::{StreamExt, stream};
+use futures::stream;
 use ipfrs_core::Error;
 use ipfrs_node::{CopySource, LinkName, Mtime, MutableAttribute, MutablePath};
 use ipfrs_rpc::mode::unix_mode;
 use ipfrs_rpc::types::FlushedFile;
 
 use super::{cid_format, content, flushes, path, two};
-use crate::error::{RpcError, part_text, rpc_failure};
+use crate::error::{RpcError, part_text};
 use crate::rpc::args::Args;
 use crate::rpc::command_result::CommandResult;
 use crate::rpc::output;
@@ -46,7 +46,7 @@ pub(in crate::rpc) async fn mv(State(state): State<AppState>, args: Args) -> Com
 }
 
 /// `files/rm?arg=path[&arg=...][&recursive=][&force=]`: like Kubo, sends a line for each path that was not removed, and
-/// then fails.
+/// then fails. For clients without trailers, who would miss the failure, the lines are in the text of the error.
 pub(in crate::rpc) async fn rm(State(state): State<AppState>, args: Args) -> CommandResult {
     if !flushes(&args) {
         let why = "files rm always flushes for safety. The --flush flag cannot be set to false for this command";
@@ -55,24 +55,23 @@ pub(in crate::rpc) async fn rm(State(state): State<AppState>, args: Args) -> Com
     let (recursive, force) = (args.is_set("recursive"), args.is_set("force"));
     let mut failures = Vec::new();
     for argument in args.required_paths("path")? {
-        let failure = match path(argument) {
-            Err(e) => format!("{argument} is not a valid path: {e}"),
-            Ok(path) => match state.node.remove_from_tree(&path, recursive, force).await {
-                Err(e) => format!("{path}: {}", part_text(&e)),
-                Ok(()) => continue,
-            },
-        };
-        failures.push(output::line(&failure));
+        match path(argument) {
+            Err(e) => failures.push(format!("{argument} is not a valid path: {e}")),
+            Ok(path) => {
+                let removed = state.node.remove_from_tree(&path, recursive, force).await;
+                failures.extend(removed.err().map(|e| format!("{path}: {}", part_text(&e))));
+            }
+        }
     }
     if failures.is_empty() {
         return Ok(output::nothing().await);
     }
-    let error = Error::invalid("can't remove some files");
-    // Each line is a failure. As in Kubo, the body then ends as usual: clients without trailers show its text. In other
-    // encodings, only the end of the body shows the failure.
-    let ends_as_usual = !args.takes_trailers && !args.is_converted;
-    failures.push(if ends_as_usual { output::line(&rpc_failure(&error)) } else { Err(error) });
-    Ok(output::objects(stream::iter(failures).boxed(), args.takes_trailers))
+    let why = "can't remove some files";
+    if !args.takes_trailers {
+        return Err(Error::invalid(format!("{why}: {}", failures.join("; "))).into());
+    }
+    let lines = failures.iter().map(output::line).chain([Err(Error::invalid(why))]);
+    Ok(output::objects(stream::iter(lines.collect::<Vec<_>>()), args.takes_trailers))
 }
 
 /// `files/flush[?arg=path]`: returns the content ID.
