@@ -44,6 +44,7 @@ async fn with_websites() -> (TestGateway, String) {
         ("d/api/v0/version", "content"),
         ("d/list/a b", "x"),
         ("d/health", "fine"),
+        ("d/.well-known/libp2p/protocols", "of the site"),
     ];
     let first = TestGateway::start().await;
     let root = first.add_tree("cid-version=1", &files).await;
@@ -172,6 +173,7 @@ async fn a_website_is_served_at_its_domain_and_nothing_else_is() {
         ("closed.example", "/health", "fine"),
         ("www.example.com", "/ipfs/mine", "mine"),
         ("both.example", "/", "<p>home"),
+        ("both.example", PROTOCOLS, "of the site"),
         ("both.example", &format!("/ipfs/{HELLO}"), "hello\n"),
     ] {
         let response = ask(&gateway, host, path, &[]).await;

@@ -126,6 +126,18 @@ async fn wrong_preface_after_alpn_h2_gets_no_http_1_1_text() {
 }
 
 #[tokio::test]
+async fn silent_connection_with_alpn_h2_ends_cleanly_when_the_gateway_stops() {
+    let issuer = Issuer::new();
+    let gateway = start(&issuer, |_| {}).await;
+    let config = issuer.client_config_of(ALL_VERSIONS, &["h2"]);
+    let mut stream = handshake(gateway.address(), &config, "localhost").await.unwrap();
+    gateway.stop().await;
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).await.unwrap();
+    assert_eq!(received, b"", "as for a connection with HTTP/1.1");
+}
+
+#[tokio::test]
 async fn minimum_version_holds_on_every_listener() {
     let issuer = Issuer::new();
     let gateway = start(&issuer, |config| config.tls.min_version = "1.3".to_owned()).await;
