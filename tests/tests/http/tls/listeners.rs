@@ -129,7 +129,8 @@ async fn wrong_preface_after_alpn_h2_gets_no_http_1_1_text() {
 async fn silent_connection_with_alpn_h2_ends_cleanly_when_the_gateway_stops() {
     let issuer = Issuer::new();
     let gateway = start(&issuer, |_| {}).await;
-    let config = issuer.client_config_of(ALL_VERSIONS, &["h2"]);
+    // Its handshake ends with a message of the server.
+    let config = issuer.client_config_of(&[&TLS12], &["h2"]);
     let mut stream = handshake(gateway.address(), &config, "localhost").await.unwrap();
     gateway.stop().await;
     let mut received = Vec::new();
