@@ -317,3 +317,31 @@ async fn next(running: &mut Vec<Running>, must_wait: bool) -> (String, Option<An
     })
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, stream};
+    use tokio::sync::oneshot;
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn operations_run_while_results_wait() {
+        let (ends, ended) = oneshot::channel();
+        let answer = async {
+            yield_now().await;
+            ends.send(()).unwrap();
+            Answer::failed(&Error::invalid("refused"))
+        };
+        let answers = stream::once(answer).boxed().peekable();
+        let id = "1".to_owned();
+        let mut running = vec![Running { id, answers, is_subscription: false, has_begun: true, ticket: None }];
+        tokio::select! {
+            _ = next(&mut running, true) => panic!("the result did not wait"),
+            ended = ended => ended.unwrap(),
+        }
+        let (id, answer) = next(&mut running, false).now_or_never().unwrap();
+        assert!(id == "1" && answer.is_some());
+    }
+}
