@@ -6,6 +6,7 @@ use std::str::FromStr;
 use futures::stream::{self, BoxStream, StreamExt};
 use ipfrs_core::{Cid, Error, ErrorKind, Result, codec};
 use ipfrs_store::{BlockStoreExt, Pin, PinMode};
+use tokio::task::coop::consume_budget;
 
 use crate::dag::{Leaves, Reachable};
 use crate::{ContentPath, Node};
@@ -240,6 +241,11 @@ impl Node {
                 Err(e) => stream::iter(vec![Err(e)]),
             })
             .flatten()
+            .then(|pin| async move {
+                // A filter behind this may select none of a million pins.
+                consume_budget().await;
+                pin
+            })
             .boxed()
     }
 

@@ -9,3 +9,4 @@ mod listing;
 mod mutable_changes;
 mod names;
 mod open;
+mod pins;
