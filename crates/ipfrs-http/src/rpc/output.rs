@@ -1,5 +1,7 @@
 //! Response formats: one JSON object, a stream of objects, or a stream of bytes.
 
+mod batches;
+
 use std::sync::{Arc, LazyLock};
 
 use axum::response::{IntoResponse, Response};
@@ -14,6 +16,7 @@ use ipfrs_node::LinkName;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
+use self::batches::batched;
 use crate::body::{Chunked, Sized, X_STREAM_OUTPUT};
 use crate::error::{RpcError, rpc_failure};
 
@@ -123,7 +126,7 @@ where
     S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
 {
     let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json")), (X_CHUNKED_OUTPUT, ONE), STREAM_ERROR];
-    (headers, Chunked::body(lines, takes_trailers)).into_response()
+    (headers, Chunked::body(batched(lines), takes_trailers)).into_response()
 }
 
 /// Returns a response with one JSON object that is written while it is streamed.
@@ -132,7 +135,7 @@ where
     S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
 {
     let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json")), STREAM_ERROR];
-    (headers, Chunked::body(pieces, takes_trailers)).into_response()
+    (headers, Chunked::body(batched(pieces), takes_trailers)).into_response()
 }
 
 /// Returns a response with a stream of `length` bytes.

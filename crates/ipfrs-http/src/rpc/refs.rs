@@ -2,7 +2,6 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use ipfrs_core::{Cid, Error, Result, codec};
 use ipfrs_node::{DagLink, LinkWalkOptions};
@@ -13,9 +12,6 @@ use super::command_result::CommandResult;
 use super::output;
 use crate::error::rpc_part_message;
 use crate::state::AppState;
-
-/// Maximum number of lines that are sent together.
-const LINES: usize = 256;
 
 const TARGET: &str = "<dst>";
 
@@ -70,14 +66,7 @@ pub(super) async fn local(State(state): State<AppState>, args: Args) -> CommandR
     Ok(respond(lines, args.takes_trailers))
 }
 
-/// Sends lines, several at a time if they are ready.
+/// Sends lines.
 pub(super) fn respond(lines: impl Stream<Item = Result<Reference>> + Send + 'static, takes_trailers: bool) -> Response {
-    let chunks = lines.map(|line| output::line(&line?)).ready_chunks(LINES).map(|lines| {
-        let mut chunk = Vec::new();
-        for line in lines {
-            chunk.extend_from_slice(&line?);
-        }
-        Ok(Bytes::from(chunk))
-    });
-    output::objects(chunks.boxed(), takes_trailers)
+    output::objects(lines.map(|line| output::line(&line?)).boxed(), takes_trailers)
 }
