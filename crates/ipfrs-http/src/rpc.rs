@@ -23,6 +23,7 @@ mod get;
 pub(crate) mod globals;
 mod hash_option;
 mod key;
+mod line_backlog;
 mod log;
 mod long_command;
 mod ls;

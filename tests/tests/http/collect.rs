@@ -295,10 +295,12 @@ async fn repo_stat_and_version_report_the_repo() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unread_gc_response_does_not_block_other_gc() {
+async fn gc_ends_although_its_response_is_not_read() {
     const BLOCKS: u64 = 120_000;
     let gateway = TestGateway::start_with(|config| {
-        config.gateway.upload_idle_seconds = 1;
+        // No limit ends the first run.
+        config.gateway.upload_idle_seconds = 3_600;
+        config.server.write_timeout_seconds = 3_600;
         config.batch.max_batch_size = 100_000;
     })
     .await;
@@ -309,10 +311,15 @@ async fn unread_gc_response_does_not_block_other_gc() {
     }
     // Nine megabytes of lines exceed the socket buffers.
     let mut unread = Wire::connect(&gateway).await;
-    unread.send("POST /api/v0/repo/gc HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n").await;
+    unread.send("POST /api/v0/repo/gc HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
     assert_eq!(unread.head().await.status, 200);
     assert_eq!(gateway.rpc("repo/gc").send().await.unwrap().status(), 500, "a garbage collection is in progress");
     let others = async { while !gateway.rpc("repo/gc?silent=true").send().await.unwrap().status().is_success() {} };
     tokio::time::timeout(std::time::Duration::from_secs(60), others).await.unwrap();
     assert_eq!(gateway.blocks().await, 0);
+    // All lines have waited.
+    let lines = unread.rest().await;
+    let keys = lines.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"{\"Key\":")).count() as u64;
+    assert_eq!(keys, BLOCKS);
+    assert!(lines.ends_with(b"0\r\n\r\n"), "the response is complete");
 }

@@ -10,7 +10,7 @@ use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::Client;
 use ipfrs_node::{current_context, with_context};
 use serde::Serialize;
-use tokio::sync::mpsc::{Sender, channel};
+use tokio::sync::mpsc::{Permit, Sender, channel};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
@@ -29,12 +29,28 @@ pub(super) struct Lines {
 }
 
 impl Lines {
+    pub(super) fn new(sender: Sender<Result<Bytes>>, idle_limit: Duration) -> Self {
+        Self { sender, idle_limit }
+    }
+
     /// Sends a line, waiting until there is space for it.
     ///
     /// # Errors
     /// [`ErrorKind::Timeout`] if the client stops reading for too long, since other requests may wait for this work.
     pub(super) async fn send(&self, line: &impl Serialize) -> Result<()> {
-        match timeout(self.idle_limit, self.sender.send(output::line(line))).await {
+        self.send_result(output::line(line)).await
+    }
+
+    /// Same as [`send`](Self::send), for serialized lines.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub(super) async fn send_serialized(&self, lines: Bytes) -> Result<()> {
+        self.send_result(Ok(lines)).await
+    }
+
+    async fn send_result(&self, line: Result<Bytes>) -> Result<()> {
+        match timeout(self.idle_limit, self.sender.send(line)).await {
             // Sending fails only if the client has disconnected, in which case the work is being aborted.
             Ok(_) => Ok(()),
             Err(_) => {
@@ -43,6 +59,11 @@ impl Lines {
                 Err(Error::new(ErrorKind::Timeout, format!("{what}: read the response as it arrives")))
             }
         }
+    }
+
+    /// Waits until there is space for a line, for however long. Returns `None` if the client has disconnected.
+    pub(super) async fn space(&self) -> Option<Permit<'_, Result<Bytes>>> {
+        self.sender.reserve().await.ok()
     }
 
     /// Sends an optional line, which is omitted if too many earlier lines wait for the client.
@@ -62,7 +83,7 @@ where
     F: Future<Output = Result<()>> + Send + 'static,
 {
     let (sender, mut lines) = channel(WAITING_LINES);
-    let working = work(Lines { sender: sender.clone(), idle_limit });
+    let working = work(Lines::new(sender.clone(), idle_limit));
     let task = async move {
         if let Err(e) = working.await {
             let _ = sender.send(Err(e)).await;

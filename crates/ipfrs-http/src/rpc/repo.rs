@@ -9,11 +9,12 @@ use ipfrs_node::{GcEvent, GcReport, Repair, Repaired, Verified, Verifying};
 use ipfrs_rpc::duration;
 use ipfrs_rpc::types::{GcProgress, GcSummary, RemovedKey, RepoStat, RepoVersion, VerifyLine};
 use tokio::sync::mpsc::channel;
+use tokio::task::coop::consume_budget;
 
 use super::args::{Args, Render};
 use super::command_result::CommandResult;
-use super::long_command::{self, Lines};
-use super::output;
+use super::line_backlog::LineBacklog;
+use super::{long_command, output};
 use crate::error::part_text;
 use crate::state::AppState;
 
@@ -46,23 +47,32 @@ pub(super) async fn version() -> CommandResult {
 
 /// `repo/gc[?stream-errors=][&quiet=][&silent=][&progress=][&force=]`: removes unpinned blocks. Sends a line for each
 /// removed block, unless `silent` is set; with `progress`, also progress lines and a summary. `force` runs gc even if
-/// pins may have been lost.
+/// pins may have been lost. A client that does not read delays nothing: its lines wait in memory, and if they are too
+/// many, some are omitted and the response ends with an error. If the client disconnects, gc is aborted.
 pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResult {
     let silent = args.is_set("silent");
     let progress = args.is_set("progress");
     let stream_errors = args.is_set("stream-errors");
     let force = args.is_set("force");
     let render = args.render;
+    let memory = state.memory.reservation();
     long_command::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
         let (sender, mut events) = channel(WAITING_EVENTS);
+        let mut backlog = LineBacklog::new(lines.clone(), memory);
         let reporting = async {
-            while let Some(event) = events.recv().await {
-                report_gc_event(&lines, event, render, silent, progress).await?;
+            loop {
+                tokio::select! {
+                    event = events.recv() => match event {
+                        Some(event) => report_gc_event(&mut backlog, event, render, silent, progress).await?,
+                        None => return Ok::<_, Error>(()),
+                    },
+                    () = backlog.send_first() => {}
+                }
             }
-            Ok::<_, Error>(())
         };
-        // If the client can no longer be reached, gc is aborted.
         let (collected, ()) = futures::try_join!(async { Ok(state.node.collect(force, sender).await) }, reporting)?;
+        // From here on, the next run may begin.
+        backlog.send_all().await?;
         let collected = match collected {
             Ok(collected) => collected,
             Err(e) if stream_errors => {
@@ -74,7 +84,7 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResu
         if progress {
             lines.send(&summary(&collected)).await?;
         }
-        let Some(first) = collected.damaged.first() else { return Ok(()) };
+        let Some(first) = collected.damaged.first() else { return backlog.check_complete() };
         for pack in collected.damaged.iter().filter(|_| stream_errors) {
             let error = format!("{} is damaged at byte {}: {}", pack.path.display(), pack.offset, pack.reason);
             lines.send(&RemovedKey { key: None, error: part_text(&Error::corrupt(error)) }).await?;
@@ -90,15 +100,22 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResu
     .await
 }
 
-async fn report_gc_event(lines: &Lines, event: GcEvent, render: Render, silent: bool, progress: bool) -> Result<()> {
+async fn report_gc_event(
+    backlog: &mut LineBacklog,
+    event: GcEvent,
+    render: Render,
+    silent: bool,
+    progress: bool,
+) -> Result<()> {
     let progress_line = |phase: &str, blocks| GcProgress { phase: phase.to_owned(), blocks };
     match event {
-        GcEvent::Marked(blocks) if progress => lines.send(&progress_line("mark", Some(blocks))).await?,
-        GcEvent::Swept(blocks) if progress => lines.send(&progress_line("sweep", Some(blocks))).await?,
-        GcEvent::Compacting if progress => lines.send(&progress_line("compact", None)).await?,
+        GcEvent::Marked(blocks) if progress => backlog.offer(&progress_line("mark", Some(blocks)))?,
+        GcEvent::Swept(blocks) if progress => backlog.offer(&progress_line("sweep", Some(blocks)))?,
+        GcEvent::Compacting if progress => backlog.offer(&progress_line("compact", None))?,
         GcEvent::Removed(cids) if !silent => {
             for cid in &cids {
-                lines.send(&removed(cid, render)?).await?;
+                consume_budget().await;
+                backlog.push(&removed(cid, render)?)?;
             }
         }
         GcEvent::Marked(_) | GcEvent::Swept(_) | GcEvent::Compacting | GcEvent::Removed(_) => {}
