@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use ipfrs_core::{Cid, Error, ErrorKind, Result, codec, cores};
+use ipfrs_core::{Cid, Error, ErrorKind, NotUnixfs, Result, codec, cores};
 use prost::encoding::decode_varint;
 use tokio::sync::Semaphore;
 use tokio::task::coop::consume_budget;
@@ -94,7 +94,8 @@ pub fn decode(cid: &Cid, data: &Bytes) -> Result<Node> {
         codec::DAG_PB => decode_dag_pb(data).map_err(|error| in_block(cid, error)),
         other => {
             let name = codec::name(other).map_or_else(|| format!("0x{other:x}"), str::to_owned);
-            Err(Error::unsupported(format!("block {cid} is {name}, which is not UnixFS (raw or dag-pb)")))
+            let message = format!("block {cid} is {name}, which is not UnixFS (raw or dag-pb)");
+            Err(Error::not_unixfs(NotUnixfs::OtherCodec, message))
         }
     }
 }
@@ -103,7 +104,7 @@ pub fn decode(cid: &Cid, data: &Bytes) -> Result<Node> {
 fn in_block(cid: &Cid, error: Error) -> Error {
     let named = match error.kind() {
         ErrorKind::InvalidInput => Error::invalid_content(format!("block {cid} is not valid UnixFS: {error}")),
-        kind => Error::new(kind, format!("block {cid}: {error}")),
+        kind => return Error::new(kind, format!("block {cid}: {error}")).with_source(error),
     };
     if is_without_sizes(&error) { named.with_source(WithoutSizes) } else { named }
 }
@@ -242,7 +243,8 @@ fn dag_pb_content_len(mut rest: &[u8]) -> Option<usize> {
 
 fn decode_dag_pb(block: &Bytes) -> Result<Node> {
     let node = RawNode::read(block)?;
-    let data = node.data.ok_or_else(|| Error::unsupported("dag-pb node without data, which is not UnixFS"))?;
+    let without_data = || Error::not_unixfs(NotUnixfs::WithoutData, "dag-pb node without data, which is not UnixFS");
+    let data = node.data.ok_or_else(without_data)?;
     let data = Data::read(block.slice_ref(data))?;
     match data.data_type()? {
         DataType::File | DataType::Raw => Ok(Node::File(decode_file(&node, &data)?)),

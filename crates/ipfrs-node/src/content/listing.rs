@@ -187,9 +187,10 @@ impl Node {
             }
             listed.push(entry.and_then(|entry| match targets.get(&entry.cid) {
                 Some(Ok(target)) => Ok(target.clone().under(entry)),
-                Some(Err(e)) => Err(match e.missing_block() {
-                    Some(cid) => Error::no_block(&cid, e.message()),
-                    None => Error::new(e.kind(), e.message()),
+                Some(Err(e)) => Err(match (e.missing_block(), e.not_unixfs_reason()) {
+                    (Some(cid), _) => Error::no_block(&cid, e.message()),
+                    (None, Some(reason)) => Error::not_unixfs(reason, e.message()),
+                    (None, None) => Error::new(e.kind(), e.message()),
                 }),
                 None if entry.cid.codec() == codec::RAW => Ok(Listed { kind: ListedKind::File, ..unresolved(entry) }),
                 None => Ok(unresolved(entry)),
