@@ -94,6 +94,7 @@ mod rpc_get;
 mod rpc_hashes;
 mod rpc_multiformats;
 mod rpc_options;
+mod rpc_page;
 mod rpc_protocol;
 mod rpc_refs;
 mod rpc_text;
