@@ -6,7 +6,6 @@
 
 mod add_files;
 mod add_trees;
-mod altered_store;
 mod api_listener;
 mod arrows;
 mod auth;
