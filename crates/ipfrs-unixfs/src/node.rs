@@ -13,8 +13,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::children::Children;
 use crate::dag_pb::{self, PbLink, RawNode};
 use crate::data::{Attributes, Data, DataType};
+use crate::dir_entry::DirEntry;
 use crate::hamt::HamtShard;
-use crate::link_name::LinkName;
 
 /// A file, or a part of one: the content is `inline`, followed by that of `children`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,17 +27,6 @@ pub struct FileNode {
     pub children: Children,
     /// Permissions and modification time, if the block has them.
     pub attributes: Attributes,
-}
-
-/// An entry of a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DirEntry {
-    /// Name of the entry, which may be any bytes.
-    pub name: LinkName,
-    /// Content ID of the entry.
-    pub cid: Cid,
-    /// Total size of all blocks below this entry, as declared by the writer of the directory.
-    pub tsize: u64,
 }
 
 /// A decoded block.
@@ -281,12 +270,6 @@ fn decode_file(node: &RawNode<'_>, data: &Data) -> Result<FileNode> {
         children.push_encoded(cid?, *size, end);
     }
     Ok(FileNode { size, children, inline, attributes: data.attributes() })
-}
-
-impl From<PbLink> for DirEntry {
-    fn from(link: PbLink) -> Self {
-        Self { name: link.name, cid: link.cid, tsize: link.tsize }
-    }
 }
 
 #[cfg(test)]
