@@ -206,7 +206,8 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if `from` is not pinned recursively;
-    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if `to` is, as its name would be lost; otherwise as [`pin`](Self::pin).
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if `to` is, as its name would be lost; otherwise as
+    /// [`pin`](Self::pin).
     pub async fn update_pin(&self, from: &ContentPath, to: &ContentPath, keep: bool) -> Result<(Cid, Cid)> {
         let lease = self.inner.protection.lease();
         let (from, to) = (self.target_of(from).await?, self.target_of(to).await?);
