@@ -124,10 +124,10 @@ impl NodeBuilder {
     }
 
     /// Sets a custom engine in place of the configuration of the store. It must satisfy the contracts of
-    /// [`BlockStore`], which `ipfrs_store::testing` tests. The repo holds everything except the blocks: pins, the key,
-    /// unfinished uploads. A `PackStore` over the directory of the repo must be open for writing, because its lock is
-    /// then that of the repo. One that is open read-only, as the engine or beside it, makes [`open`](Self::open) fail
-    /// with [`ErrorKind::Conflict`]; it can be the engine of a node with another directory.
+    /// [`BlockStore`], which `engine_tests!` checks (feature `testing`). The repo holds everything except the blocks:
+    /// pins, the key, unfinished uploads. A `PackStore` over the directory of the repo must be open for writing,
+    /// because its lock is then that of the repo. One that is open read-only, as the engine or beside it, makes
+    /// [`open`](Self::open) fail with [`ErrorKind::Conflict`]; it can be the engine of a node with another directory.
     #[must_use]
     pub fn engine(self, engine: Arc<dyn BlockStore>) -> Self {
         Self { engine: Some(engine), ..self }

@@ -262,7 +262,7 @@ impl AddSession {
         }
     }
 
-    /// Whether a directory is made around everything, which there may be nothing in.
+    /// Whether the import wraps everything in a directory, which may be empty.
     #[must_use]
     pub fn is_wrapped(&self) -> bool {
         self.wrap

@@ -133,7 +133,7 @@ async fn under(lease: &Lease, work: impl Future<Output = Result<()>> + Send + 's
 
 impl Node {
     /// Pins the targets of `paths`, all or none, and returns their CIDs. Every block must be in the store. Calls
-    /// `progress` with the number of blocks checked so far. Concurrent gc runs are safe.
+    /// `progress` with the number of blocks checked so far. Garbage collection may run at the same time.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a missing block and its root;
