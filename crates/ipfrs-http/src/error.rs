@@ -361,7 +361,7 @@ pub(crate) struct ProblemDocument<'a> {
     /// Reason phrase of the status.
     title: &'a str,
     status: u16,
-    /// Message: the fault, and the remedy if one is known.
+    /// What is wrong and how to correct it.
     detail: &'a str,
     /// Kind of the error, the same in all APIs.
     code: &'a str,
