@@ -47,7 +47,7 @@ const PACKS: &str = "packs";
 
 /// Returns the error for a file operation, with the remedy if one is known.
 fn cannot(action: &str, path: &Path, error: &io::Error) -> anyhow::Error {
-    let remedy = match error.kind() {
+    let remedy: String = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             ": free disk space there and run the command again, which continues; an earlier backup is still valid"
                 .into()
@@ -145,15 +145,17 @@ mod tests {
 
     #[test]
     fn remedy_for_permissions_names_the_owner() {
-        let root = Path::new("/");
-        let unmade = permission_remedy(&root.join("ipfrs-backup-that-does-not-exist"), 7);
-        assert_eq!(unmade, ": / belongs to root: run the command as root (sudo)");
         let directory = tempfile::tempdir().unwrap();
-        let owner = fs::metadata(directory.path()).unwrap().uid();
-        let own = permission_remedy(&directory.path().join("x"), owner);
-        assert!(own.contains(if owner == 0 { "another directory" } else { "chmod u+rwX" }), "{own}");
-        let of_other = permission_remedy(&directory.path().join("x"), owner + 1);
-        let named = format!("{} belongs to ", directory.path().display());
-        assert!(of_other.contains(&named) && of_other.contains("as root"), "{of_other}");
+        for existing in [Path::new("/"), directory.path()] {
+            let owner = fs::metadata(existing).unwrap().uid();
+            let path = existing.join("ipfrs-backup-that-does-not-exist");
+            let whose = match owner {
+                0 => "root: run the command as root (sudo)".to_owned(),
+                _ => format!("user {owner}: run the command as that user (sudo -u \\#{owner}), or as root"),
+            };
+            assert_eq!(permission_remedy(&path, owner + 1), format!(": {} belongs to {whose}", existing.display()));
+            let own = permission_remedy(&path, owner);
+            assert!(own.contains(if owner == 0 { "another directory" } else { "chmod u+rwX" }), "{own}");
+        }
     }
 }
