@@ -26,7 +26,7 @@ pub use cid_list::{CidList, CidListIter};
 pub use cid_text::{cid_from_bytes, cid_text, cid_to_string, identity_payload, new_cid, parse_cid, to_base};
 pub use content_uri::uri_as_path;
 pub use cores::cores;
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, NotUnixfs, Result};
 pub use file_offset::FileOffset;
 pub use multibase::Base;
 pub use url_credentials::without_credentials;

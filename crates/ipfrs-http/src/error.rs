@@ -11,7 +11,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, StatusCode};
-use ipfrs_core::{Cid, Error, ErrorKind};
+use ipfrs_core::{Cid, Error, ErrorKind, NotUnixfs};
 use ipfrs_middleware::{RequestMemory, retry_after};
 use ipfrs_node::{Attempt, Unretrieved};
 use ipfrs_rpc::types::{PinningError, PinningFailure, RpcFailure};
@@ -241,12 +241,12 @@ fn in_words_of_kubo(error: &Error, text: String) -> String {
             if text.contains(&plain) { text.replacen(&plain, &kubo, 1) } else { format!("{text}: {kubo}") }
         }
         None if let Some(missing) = Unretrieved::of(error) => format!("{text}: ipld: could not find {}", missing.cid),
-        None if text.contains("dag-pb node without data, which is not UnixFS") => {
-            format!("proto: required field \"Type\" not set: {text}")
-        }
-        None if text.contains("which is not UnixFS (raw or dag-pb)") => format!("unknown node type: {text}"),
         None if error.kind() == ErrorKind::Unresolvable => format!("could not resolve name: {text}"),
-        None => text,
+        None => match error.not_unixfs_reason() {
+            Some(NotUnixfs::WithoutData) => format!("proto: required field \"Type\" not set: {text}"),
+            Some(NotUnixfs::OtherCodec) => format!("unknown node type: {text}"),
+            None => text,
+        },
     }
 }
 

@@ -137,7 +137,7 @@ async fn domain_serves_no_rpc_while_dns_fails() {
 
 #[tokio::test]
 async fn dns_wait_holds_a_permit_and_is_measured() {
-    // A resolver that receives queries and never answers.
+    // A resolver that receives queries and never responds.
     let resolver = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = resolver.local_addr().unwrap();
     let gateway = TestGateway::start_with(|config| {

@@ -6,7 +6,6 @@
 
 mod add_files;
 mod add_trees;
-mod altered_store;
 mod api_listener;
 mod arrows;
 mod auth;
@@ -94,6 +93,7 @@ mod rpc_get;
 mod rpc_hashes;
 mod rpc_multiformats;
 mod rpc_options;
+mod rpc_page;
 mod rpc_protocol;
 mod rpc_refs;
 mod rpc_text;

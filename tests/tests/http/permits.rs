@@ -163,7 +163,7 @@ async fn stalled_responses_of_others_yield_to_a_client_over_its_share() {
         assert_eq!(some.len(), share);
         held.push((connection, some));
     }
-    // Of the 8 permits that are free, a client may hold 4, until the others have stalled for long enough.
+    // Eight permits are free. A client may hold four of them until the other holders have stalled for long enough.
     let gets_eight = async {
         loop {
             let connection = stalling(2);

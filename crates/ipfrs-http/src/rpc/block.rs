@@ -111,7 +111,7 @@ pub(super) fn put_options(args: &Args) -> PutBlockOptions {
     PutBlockOptions { pin: args.is_set("pin"), allows_big: args.is_set("allow-big-block") }
 }
 
-/// What Kubo says of a block that is over 2 MiB.
+/// Kubo's message for a block over 2 MiB.
 const BIG_BLOCK: &str = "produced block is over 2MiB: big blocks can't be exchanged with other peers. consider using \
                          UnixFS for automatic chunking of bigger files, or pass --allow-big-block to override";
 

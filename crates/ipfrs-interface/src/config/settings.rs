@@ -18,8 +18,8 @@ use super::{Config, ConfigFile, SECTIONS};
 
 /// Prefix of the environment variables that contain settings.
 const ENV_PREFIX: &str = "IPFRS_";
-/// Suffixes of variables that are not settings: the path of the repo, the token of a caller, and the password for `bench
-/// ingest`.
+/// Suffixes of variables that are not settings: the path of the repo, the token of a caller, and the password for
+/// `bench ingest`.
 const OTHER_VARIABLES: [&str; 3] = ["path", "token", "ingest_password"];
 /// Suffixes that users could expect, and what to use instead.
 const MISTAKEN_VARIABLES: [(&str, &str); 3] =

@@ -30,7 +30,8 @@ pub(crate) struct Get<'a> {
 const VERSION: &[u8] = b" HTTP/1.1\r\n";
 
 impl<'a> Get<'a> {
-    /// Parses the request at the start of `bytes`, if its head is complete. Its headers replace those in `headers`. Uses the parser of hyper with the same settings, so that both interpret requests in the same way.
+    /// Parses the request at the start of `bytes`, if its head is complete. Its headers replace those in `headers`.
+    /// Uses the parser of hyper with the same settings, so that both interpret requests in the same way.
     pub(crate) fn parse(bytes: &'a [u8], headers: &mut HeaderMap) -> Option<Self> {
         let mut found = [const { MaybeUninit::uninit() }; MAX_HEADERS];
         let mut request = httparse::Request::new(&mut []);

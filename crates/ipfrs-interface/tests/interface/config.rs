@@ -193,7 +193,7 @@ fn misspelt_variables_are_errors_and_foreign_ones_ignored() {
     ] {
         let config = load(name, value).unwrap();
         assert_eq!(config, Config::default(), "{name}");
-        // Those of services are no mistakes.
+        // Variables that Kubernetes sets for services are no mistakes.
         let is_noted = name == "IPFRS_FLEET_REGION";
         assert_eq!(config.ignored_variables(), if is_noted { vec![name.to_owned()] } else { Vec::new() });
     }

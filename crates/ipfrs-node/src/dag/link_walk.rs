@@ -24,7 +24,7 @@ const LOOKUPS: usize = 1_024;
 /// Maximum memory of the links that are still to be followed, in bytes.
 const MAX_HELD_BYTES: usize = 160 * 1024 * 1024;
 
-/// Links that a walk returns.
+/// Options of [`Node::dag_links`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkWalkOptions {
     /// Whether each target is returned only once.

@@ -133,7 +133,7 @@ async fn under(lease: &Lease, work: impl Future<Output = Result<()>> + Send + 's
 
 impl Node {
     /// Pins the targets of `paths`, all or none, and returns their CIDs. Every block must be in the store. Calls
-    /// `progress` with the number of blocks checked so far. Concurrent gc runs are safe.
+    /// `progress` with the number of blocks checked so far. Garbage collection may run at the same time.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a missing block and its root;
@@ -206,7 +206,8 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if `from` is not pinned recursively;
-    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if `to` is, as its name would be lost; otherwise as [`pin`](Self::pin).
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if `to` is, as its name would be lost; otherwise as
+    /// [`pin`](Self::pin).
     pub async fn update_pin(&self, from: &ContentPath, to: &ContentPath, keep: bool) -> Result<(Cid, Cid)> {
         let lease = self.inner.protection.lease();
         let (from, to) = (self.target_of(from).await?, self.target_of(to).await?);

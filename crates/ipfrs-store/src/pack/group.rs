@@ -267,19 +267,6 @@ impl Delete {
     }
 }
 
-/// A block of a pack, verified and in memory.
-#[derive(Debug)]
-pub(super) struct Copied {
-    /// CID under which the block was first put.
-    pub(super) cid: Cid,
-    /// Key of the block.
-    pub(super) key: Key,
-    /// Data of the block.
-    pub(super) data: Bytes,
-    /// Location of the block in the pack.
-    pub(super) from: Location,
-}
-
 /// A call that copies the needed content of one part of a pack that is about to be removed.
 pub(super) struct Keep {
     /// Number of the pack.

@@ -144,7 +144,7 @@ impl Run {
             return Ok(None);
         }
         let (low, high) = self.bucket(family, bucket)?;
-        // Buckets have few entries, unless somebody has stored blocks whose digests begin alike.
+        // Buckets have few entries, unless a client has stored blocks whose digests begin alike.
         if high - low > MAX_RESIDENT_ENTRIES {
             return Ok(None);
         }
