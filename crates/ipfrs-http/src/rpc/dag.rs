@@ -62,9 +62,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         data: Bytes::new(),
         input: codec::parse(args.text_or_default("input-codec"))?,
         store: codec::parse(args.text_or_default("store-codec"))?,
-        hash: args
-            .nonempty_text("hash")
-            .map_or(Ok(state.node.default_hash()), |name| hash_option::named(name, |_| unknown_codec(name)))?,
+        hash: args.nonempty_text("hash").map_or(Ok(state.node.default_hash()), hash_option::multicodec)?,
         options,
     };
     // Text can be larger than the block that it is converted to.
@@ -98,11 +96,6 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         return Err(RpcError::Request("argument \"object data\" is required: the body contains no file".into()));
     }
     put_response(&cids, &args)
-}
-
-/// Returns Kubo's error for the name of a hash function, which it looks up among all multicodecs here.
-fn unknown_codec(name: &str) -> Error {
-    Error::unsupported(format!("unknown multicodec: {name:?}"))
 }
 
 fn put_response(cids: &[Cid], args: &Args) -> CommandResult {
