@@ -22,6 +22,11 @@ async fn messages_of_commands_begin_with_those_of_kubo() {
         ("id?peerid-base=nope", "unsupported multibase encoding: nope"),
         ("key/gen?arg=x&ipns-base=nope", "unsupported multibase encoding: nope"),
         ("key/list?ipns-base=nope", "cannot get key encoder: unsupported multibase encoding: nope"),
+        ("id?peerid-base=", "empty multibase encoding"),
+        ("key/list?ipns-base=", "cannot get key encoder: empty multibase encoding"),
+        // The prefix of the identity base.
+        ("key/list?ipns-base=%00", "cannot get key encoder: unsupported multibase encoding: \0"),
+        ("block/stat?arg=bafkqaaa&cid-base=%00", "unsupported multibase encoding: \0"),
     ] {
         let message = rpc_failure(gateway.rpc(command).send().await.unwrap()).await;
         assert!(message.starts_with(text), "{command}: {message}");
