@@ -133,7 +133,8 @@ pub(crate) async fn guard(State(state): State<AppState>, request: Request, next:
     response
 }
 
-/// `GET /metrics`: the Prometheus text format, version 0.0.4, or OpenMetrics for clients that prefer it.
+/// `GET /metrics` and `/debug/metrics/prometheus`: the Prometheus text format, version 0.0.4, or OpenMetrics for
+/// clients that prefer it.
 pub(crate) async fn metrics(State(state): State<AppState>, headers: HeaderMap) -> Result<Response, GatewayError> {
     // Updates the gauges of the store and of the caches, which gc may have swept.
     state.node.stats().await?;

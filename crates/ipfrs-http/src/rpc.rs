@@ -14,6 +14,7 @@ pub(crate) mod commands;
 mod config;
 mod dag;
 mod diag;
+mod disposition;
 mod encoding;
 mod files;
 mod filestore;

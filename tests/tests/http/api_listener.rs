@@ -41,6 +41,7 @@ async fn api_listener_has_every_route_but_content() {
         (Method::GET, format!("/v1/stream/download/{cid}")),
         (Method::GET, "/health".to_owned()),
         (Method::GET, "/metrics".to_owned()),
+        (Method::GET, "/debug/metrics/prometheus".to_owned()),
     ] {
         assert_eq!(api.send(method, &path, &[]).await.status(), 200, "{path}");
     }

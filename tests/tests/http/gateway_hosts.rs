@@ -70,7 +70,7 @@ async fn configured_host_serves_only_its_paths_and_health() {
         (
             "paths.example",
             vec![&*hello, "/", "/health", "/health/ready", PROTOCOLS],
-            vec!["/metrics", "/v1/progress", "/ipfsx", "/x"],
+            vec!["/metrics", "/debug/metrics/prometheus", "/v1/progress", "/ipfsx", "/x"],
         ),
         ("PATHS.example.:80", vec![&hello, "/health/live"], vec!["/metrics"]),
         ("127.0.0.2:8080", vec![&hello], vec!["/metrics"]),

@@ -190,7 +190,7 @@ async fn requests_over_the_limit_return_429() {
     refusal(response, 429).await;
     assert_eq!(struck(&gateway, "max_concurrent_requests").await, 3);
     // Routes for monitoring need no permit.
-    for route in ["/health", "/health/live", "/health/ready", "/metrics"] {
+    for route in ["/health", "/health/live", "/health/ready", "/metrics", "/debug/metrics/prometheus"] {
         assert_eq!(gateway.get(route).await.status(), 200, "{route}");
     }
     store.release();

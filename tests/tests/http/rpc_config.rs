@@ -71,6 +71,19 @@ async fn configuration_is_read_by_the_names_of_kubo() {
             "arg=Reprovider.Strategy&arg=all",
             "failed to set config value: Reprovider.Strategy: no setting of config.toml",
         ),
+        // A table would change nothing in place of a value.
+        (
+            "arg=Import.CidVersion&arg={}&json=true",
+            "failed to set config value: Import.CidVersion: no setting of config.toml",
+        ),
+        (
+            "arg=Import.HashFunction&arg={\"a\":{}}&json=true",
+            "failed to set config value: Import.HashFunction: no setting of config.toml",
+        ),
+        (
+            "arg=Addresses.Announce&arg=[[]]&json=true",
+            "failed to set config value: Addresses.Announce: no setting of config.toml",
+        ),
         ("arg=Nope.Deep&arg=", "failed to set config value: Nope not found: no setting of config.toml"),
         ("arg=Import..X&arg=1", "failed to set config value: the key has empty names, or more than 16"),
         (

@@ -321,10 +321,12 @@ fn only<'a, T>(arguments: &'a [T], name: &str) -> Result<&'a T, RpcError> {
     }
 }
 
-/// Returns the base with a name, or with a prefix as its name.
-fn named_base(name: &str) -> Result<Base> {
+/// Returns the base with a name, or with a prefix as its name. The identity base, whose prefix is a zero byte, is no
+/// text.
+pub(super) fn text_base(name: &str) -> Result<Base> {
     let mut chars = name.chars();
-    let by_prefix = chars.next().filter(|_| chars.next().is_none()).and_then(|code| Base::from_code(code).ok());
+    let code = chars.next().filter(|_| chars.next().is_none());
+    let by_prefix = code.and_then(|code| Base::from_code(code).ok()).filter(|base| *base != Base::Identity);
     let unknown = |e| Error::invalid(format!("unsupported multibase encoding: {name}: {e}"));
     by_prefix.map_or_else(|| to_base(name).map_err(unknown), Ok)
 }
@@ -345,7 +347,7 @@ pub(super) struct Render {
 
 impl Render {
     fn of(options: &Options) -> Result<Self, RpcError> {
-        let base = options.text("cid-base").filter(|name| !name.is_empty()).map(named_base).transpose()?;
+        let base = options.text("cid-base").filter(|name| !name.is_empty()).map(text_base).transpose()?;
         Ok(Self { base, upgrade: options.bool("upgrade-cidv0-in-output") })
     }
 

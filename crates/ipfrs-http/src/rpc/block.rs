@@ -169,8 +169,8 @@ async fn files(
 /// `format=v0` produces a CIDv0. Kubo's command line also sends `cid-codec=raw`, its default, when `format` is given.
 fn format(args: &Args, default_hash: HashFunction) -> Result<BlockFormat, RpcError> {
     let hash = args.nonempty_text("mhtype").map_or(Ok(default_hash), multihash)?;
-    // Kubo's clients send -1 for the whole digest.
-    let digest_bytes = args.number::<i64>("mhlen")?.filter(|length| *length != -1).map(digest_bytes).transpose()?;
+    // Kubo's clients send -1 for the whole digest, which every negative length selects.
+    let digest_bytes = args.number::<i64>("mhlen")?.and_then(|length| usize::try_from(length).ok());
     let (version, codec) = match (args.nonempty_text("format"), args.nonempty_text("cid-codec")) {
         (Some(_), Some(codec)) if codec != "raw" => {
             let why =
@@ -188,10 +188,6 @@ fn format(args: &Args, default_hash: HashFunction) -> Result<BlockFormat, RpcErr
         (None, None) => (1, codec::RAW),
     };
     Ok(BlockFormat { version, codec, hash, digest_bytes })
-}
-
-fn digest_bytes(length: i64) -> Result<usize, Error> {
-    usize::try_from(length).map_err(|_| Error::invalid(format!("mhlen={length}: use a number of bytes, or -1")))
 }
 
 fn multihash(name: &str) -> Result<HashFunction, Error> {

@@ -62,9 +62,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         data: Bytes::new(),
         input: codec::parse(args.text_or_default("input-codec"))?,
         store: codec::parse(args.text_or_default("store-codec"))?,
-        hash: args
-            .nonempty_text("hash")
-            .map_or(Ok(state.node.default_hash()), |name| hash_option::named(name, |_| unknown_codec(name)))?,
+        hash: args.nonempty_text("hash").map_or(Ok(state.node.default_hash()), hash_option::multicodec)?,
         options,
     };
     // Text can be larger than the block that it is converted to.
@@ -98,11 +96,6 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         return Err(RpcError::Request("argument \"object data\" is required: the body contains no file".into()));
     }
     put_response(&cids, &args)
-}
-
-/// Returns Kubo's error for the name of a hash function, which it looks up among all multicodecs here.
-fn unknown_codec(name: &str) -> Error {
-    Error::unsupported(format!("unknown multicodec: {name:?}"))
 }
 
 fn put_response(cids: &[Cid], args: &Args) -> CommandResult {
@@ -183,11 +176,11 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandRe
     let (progress, render) = (args.bool("progress").unwrap_or(true), args.render);
     let mut stats = state.node.dag_stats(paths).await?;
     // The first step runs before the head is sent, so that an early failure sets the status.
-    let has_more = stats.advance().await?;
+    let has_more = stats.advance().await.map_err(of_traversal)?;
     let lines = stream::try_unfold(Some((stats, has_more, 0_usize)), move |state| async move {
         let Some((mut stats, mut has_more, mut intervals)) = state else { return Ok(None) };
         while has_more && (intervals > 0 || !progress) {
-            has_more = stats.advance().await?;
+            has_more = stats.advance().await.map_err(of_traversal)?;
             intervals = intervals.saturating_sub(1);
         }
         let (dags, unique) = (stats.begun().to_vec(), stats.unique());
@@ -198,6 +191,11 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandRe
         Ok(Some((line, has_more.then_some((stats, has_more, intervals)))))
     });
     Ok(output::objects(lines.boxed(), args.takes_trailers))
+}
+
+/// Returns an error below a root as Kubo begins it. One on the way to the root has no such beginning.
+fn of_traversal(error: Error) -> Error {
+    Error::new(error.kind(), format!("error traversing DAG: {error}")).with_source(error)
 }
 
 /// Returns the number of intervals from a line of progress with this number of DAGs to the next.

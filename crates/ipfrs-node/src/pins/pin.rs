@@ -249,7 +249,7 @@ impl Node {
             for (cid, _) in roots.iter().zip(sizes).filter(|(_, size)| size.is_none()) {
                 let found = self.pinned_store(cid, Part::Block).get(cid).await;
                 if found.map_err(|e| Error::new(e.kind(), format!("cannot pin {cid}: {e}")).with_source(e))?.is_none() {
-                    return Err(Error::no_block(cid, format!("cannot pin {cid}: its block is not in this store")));
+                    return Err(Error::no_block(cid, format!("cannot pin {cid}: block {cid} is not in this store")));
                 }
             }
             claims.add(roots.iter().map(Cid::hash));

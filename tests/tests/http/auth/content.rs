@@ -66,6 +66,7 @@ async fn key_with_roots_reads_only_below_them() {
         ("/ipns/example.org".to_owned(), 403),
         (format!("/v1/stream/download/{other}"), 403),
         ("/metrics".to_owned(), 403),
+        ("/debug/metrics/prometheus".to_owned(), 403),
         (format!("/routing/v1/providers/{other}"), 403),
         ("/v1/progress".to_owned(), 403),
         ("/graphql?query={version{version}}".to_owned(), 403),
