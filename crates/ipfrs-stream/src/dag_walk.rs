@@ -243,7 +243,7 @@ impl Walk {
                     self.hand_over(Walked { cid, section: data.into(), depth }).await;
                 }
             } else if !self.seen.is_done(&cid, part) {
-                let section = match frame.fetch(&cid, &self.store, &self.seen).await {
+                let section = match self.path.fetch(&cid, &self.store, &self.seen).await {
                     Err(error) if self.kinds.is_partial && is_unavailable(&error) => continue,
                     section => section?,
                 };
