@@ -28,8 +28,9 @@ use seen::Seen;
 
 use crate::{MEASURED_PARTS, StreamingConfig};
 
-/// Most blocks in the queue for the consumer. This bounds the memory of a DAG of tiny blocks.
-const MAX_READY_BLOCKS: usize = 1024;
+/// Most blocks in the queue for the consumer. This bounds the memory of a DAG of tiny blocks. The prefixes of so few
+/// blocks, which the lookup has read, are still in the processor's cache when they are sent.
+const MAX_READY_BLOCKS: usize = 256;
 
 /// Links that consume one unit of a Tokio task's cooperative budget.
 const LINKS_PER_TURN: usize = 32;

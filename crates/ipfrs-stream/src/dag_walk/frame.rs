@@ -222,7 +222,7 @@ impl Run {
         self.requested.get(self.taken..).unwrap_or_default()
     }
 
-    /// Returns those of these blocks that are at hand, up to the first that is missing.
+    /// Returns those of the [rest](Self::rest) that the current batch holds, up to the first that is missing.
     fn at_hand(&self) -> impl Iterator<Item = (&Cid, Section<'_>)> {
         let sections = (self.taken_of_batch..self.batch.len()).map_while(|index| self.batch.section(index).ok()?);
         self.rest().iter().zip(sections)
@@ -291,7 +291,7 @@ impl Frame {
         count < self.next + MAX_RUN_LINKS
     }
 
-    /// Appends links of the next nodes that this node links to, as far as these nodes are at hand and small.
+    /// Appends links of the next nodes that this node links to, as far as these nodes are small and have been read.
     fn request_following(&self, requested: &mut Vec<Cid>, seen: &Seen) {
         let (Some(run), Below::Each(Part::All)) = (&self.run, self.below) else { return };
         for (cid, node) in run.at_hand() {
