@@ -50,6 +50,8 @@ struct Ahead {
     run: Run,
     /// Depth of these nodes' frames.
     depth: u32,
+    /// The nodes that the walk has not entered yet, with their links.
+    nodes: VecDeque<(Cid, CidList)>,
 }
 
 /// A node whose links were dropped and must be read again.
@@ -108,7 +110,7 @@ impl Path {
         let own = frame.run.as_mut().filter(|run| !run.has_ended());
         match (own, &mut self.ahead) {
             (Some(run), _) => Some(run),
-            (None, Some(Ahead { run, depth: at })) if *at == depth && run.rest().contains(cid) => Some(run),
+            (None, Some(Ahead { run, depth: at, .. })) if *at == depth && run.rest().contains(cid) => Some(run),
             _ => None,
         }
     }
@@ -124,16 +126,24 @@ impl Path {
         // Nodes further down must not replace what was requested for those that follow.
         let is_free = self.ahead.as_ref().is_none_or(|ahead| ahead.run.has_ended() || depth <= ahead.depth);
         let above = self.open.iter().nth_back(1).filter(|above| above.depth + 1 == depth);
-        if let Some(above) = above.filter(|_| has_all && is_free) {
-            above.request_following(&mut requested, seen);
-        }
+        let above = above.filter(|_| has_all && is_free);
+        let nodes = above.map(|above| above.request_following(&mut requested, seen)).unwrap_or_default();
         let has_more = requested.len() > own;
         let run = Run::new(requested, store);
         if has_more {
-            self.ahead = Some(Ahead { run, depth });
+            self.ahead = Some(Ahead { run, depth, nodes });
         } else {
             self.open.back_mut().unwrap_or(&mut self.roots).run = Some(run);
         }
+    }
+
+    /// Returns the links of a node to which `depth` links lead, if they were read ahead.
+    pub(super) fn take_links(&mut self, node: &Cid, part: Part, depth: u32) -> Option<Links> {
+        let ahead = self.ahead.as_mut().filter(|ahead| part == Part::All && ahead.depth == depth + 1)?;
+        let at = ahead.nodes.iter().position(|(cid, _)| cid == node)?;
+        // The walk has met the nodes before this one somewhere else.
+        let (_, cids) = ahead.nodes.drain(..=at).next_back()?;
+        Some(Links { cids, below: Below::Each(part) })
     }
 
     /// Descends into a node.
@@ -292,8 +302,10 @@ impl Frame {
     }
 
     /// Appends links of the next nodes that this node links to, as far as these nodes are small and have been read.
-    fn request_following(&self, requested: &mut Vec<Cid>, seen: &Seen) {
-        let (Some(run), Below::Each(Part::All)) = (&self.run, self.below) else { return };
+    /// Returns these nodes with all of their links.
+    fn request_following(&self, requested: &mut Vec<Cid>, seen: &Seen) -> VecDeque<(Cid, CidList)> {
+        let mut nodes = VecDeque::new();
+        let (Some(run), Below::Each(Part::All)) = (&self.run, self.below) else { return nodes };
         for (cid, node) in run.at_hand() {
             if has_no_links(cid, node.data) || seen.is_done(cid, Part::All) {
                 continue;
@@ -301,15 +313,18 @@ impl Frame {
             let data = node.range.end - node.data.len()..node.range.end;
             let is_small = node.data.len() <= MAX_AHEAD_NODE_BYTES;
             let Some(links) = is_small.then(|| links(cid, &run.batch.slice(node.span, data)).ok()).flatten() else {
-                return;
+                break;
             };
-            for link in &links {
-                if requested.len() == MAX_RUN_BLOCKS {
-                    return;
-                }
-                request(requested, link, Part::All, seen);
+            links
+                .iter()
+                .take(MAX_RUN_BLOCKS - requested.len())
+                .for_each(|link| request(requested, link, Part::All, seen));
+            nodes.push_back((*cid, links));
+            if requested.len() == MAX_RUN_BLOCKS {
+                break;
             }
         }
+        nodes
     }
 }
 
