@@ -115,9 +115,9 @@ impl<F> Logged<F> {
     }
 }
 
-/// Logs a GET request for `path` from `client`, whose response has the given `head`.
+/// Logs a GET request for `target` from `client`, whose response has the given `head`.
 pub(crate) fn written(
-    path: &str,
+    target: &str,
     cacheable: &CacheableRequest,
     client: IpAddr,
     head: &[u8],
@@ -131,7 +131,7 @@ pub(crate) fn written(
         client: client.to_canonical(),
         host: cacheable.host.to_str().unwrap_or_default(),
         method: Method::GET.as_str(),
-        path,
+        path: path_of(target),
         route: IPFS_ROUTE,
         status: StatusCode::OK.as_u16(),
         sent_bytes: answer.body.len() as u64,

@@ -104,6 +104,17 @@ async fn small_file_is_cached_only_for_plain_requests() {
         assert!(written(&app.service, &path, &headers(lines), &mut head).await.is_none(), "{lines:?}");
     }
     let plain = headers(&[(HOST, "x")]);
+    let block =
+        written(&app.service, &format!("{path}?format=raw"), &plain, &mut head).await.expect("the block is cached");
+    assert!(block.body.len() > text.len() && block.body.windows(text.len()).any(|part| part == text.as_bytes()));
+    assert!(String::from_utf8(head.clone()).unwrap().contains("\r\nContent-Type: application/vnd.ipld.raw\r\n"));
+    let file = written(&app.service, &path, &plain, &mut head).await.expect("so is the file");
+    assert_eq!(file.body, text);
+    let accepted = headers(&[(HOST, "x"), (ACCEPT, "application/vnd.ipld.raw")]);
+    assert!(written(&app.service, &path, &accepted, &mut head).await.is_none());
+    for query in ["?format=car", "?format=raw&filename=a.txt", "?"] {
+        assert!(written(&app.service, &format!("{path}{query}"), &plain, &mut head).await.is_none(), "{query}");
+    }
     for other in [&format!("/ipfs/{root}/"), &format!("/ipfs/{root}/b.txt")] {
         assert!(written(&app.service, other, &plain, &mut head).await.is_none(), "{other}");
     }

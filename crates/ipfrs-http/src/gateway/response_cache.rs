@@ -1,10 +1,11 @@
-//! The response cache: responses for small files that were requested before without conditions.
+//! The response cache: responses for small files and raw blocks that were requested before without conditions.
 //!
 //! For a file of a kilobyte, parsing the path, querying the store and building the headers cost more than sending it.
 //! The result is kept, and is valid until one of its blocks is removed from the store. Bodies are slices of mapped
 //! packs: the cache holds only a reference, which is dropped when the pack is removed.
 
 mod lookup;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -29,13 +30,16 @@ use crate::routes::IPFS_ROUTE;
 /// Maximum size of a cached body, in bytes. Caching larger ones gains little.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
+/// Query of a request for the block at a path. It is the only query whose responses may be cached.
+pub const RAW_QUERY: &str = "format=raw";
+
 /// Maximum number of bodies that are read at the same time without request permits.
 const MAX_WARMING: usize = 16;
 
 /// Bytes per entry in addition to its path, as measured: mostly headers, in both forms.
 const ENTRY_BYTES: u64 = 3_456;
 
-/// Cached responses by content path as clients write it. All hosts that serve the path share them.
+/// Cached responses by content path and query as clients write them. All hosts that serve the path share them.
 #[derive(Debug)]
 pub(crate) struct ResponseCache {
     cache: Option<Arc<EpochCache<String, Arc<CachedResponse>, ByText>>>,
@@ -72,7 +76,7 @@ pub struct SerializedResponse {
     pub start: Instant,
 }
 
-/// Headers of a GET request whose response depends only on its path.
+/// Headers of a GET request whose response depends only on its path and query.
 #[derive(Debug)]
 pub struct CacheableRequest {
     /// Value of `Host`, as the client sent it.
@@ -127,7 +131,11 @@ impl ResponseCache {
         resolved: &ResolvedPath,
     ) {
         let Some(cache) = &self.cache else { return };
-        if response.status() != StatusCode::OK || !takes(request, &body) || !cache.is_wanted(path) {
+        if response.status() != StatusCode::OK || !takes(request, &body) {
+            return;
+        }
+        let key = key_of(path, &request.uri);
+        if !cache.is_wanted(&*key) {
             return;
         }
         let checked = AtomicU64::new(self.started.elapsed().as_secs());
@@ -136,7 +144,7 @@ impl ResponseCache {
         let varies = compression.varies(&mut headers, body.len() as u64);
         let head = (!body.is_empty()).then(|| SerializedHead::of(&headers, body.len()));
         let cached = CachedResponse { headers, head, body, varies, checked, blocks: resolved.blocks.clone() };
-        cache.insert(path.to_owned(), Arc::new(cached), resolved.provenance);
+        cache.insert(key.into_owned(), Arc::new(cached), resolved.provenance);
     }
 
     /// Updates the gauge of the size.
@@ -149,14 +157,19 @@ impl ResponseCache {
 const DECIDING: [HeaderName; 6] =
     [RANGE, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, SERVICE_WORKER];
 
-/// Whether the response to a request for a file with this body may be cached.
+/// Whether the response to a request for content with this body may be cached.
 pub(super) fn takes(request: &Parts, body: &Bytes) -> bool {
     body.len() <= MAX_BODY_BYTES && is_plain(&request.method, &request.uri, &request.headers)
 }
 
-/// Whether the response depends only on the path.
+/// Whether the response depends only on the path, and on whether the block is requested.
 fn is_plain(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
-    method == Method::GET && uri.query().is_none() && !decides_by_headers(headers)
+    method == Method::GET && matches!(uri.query(), None | Some(RAW_QUERY)) && !decides_by_headers(headers)
+}
+
+/// Returns the key of the response to a plain request for a content path.
+fn key_of<'a>(path: &'a str, uri: &Uri) -> Cow<'a, str> {
+    uri.query().map_or(Cow::Borrowed(path), |query| Cow::Owned([path, "?", query].concat()))
 }
 
 /// Whether one of the headers may affect the response.

@@ -14,7 +14,7 @@ use super::block::{import_error, put_error, put_options};
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
 use super::{hash_option, output};
-use crate::body::{self, begun, gathered};
+use crate::body::{self, begun};
 use crate::error::{RpcError, rpc_pin_message};
 use crate::state::AppState;
 
@@ -32,7 +32,7 @@ pub(super) async fn export(State(state): State<AppState>, args: Args) -> Command
     } else {
         state.node.export_dag(path).await?
     };
-    let car = begun(gathered(export.car).boxed()).await?;
+    let car = begun(export.car).await?;
     Ok(output::stream_of("application/vnd.ipld.car", car, None, args.takes_trailers))
 }
 
