@@ -15,13 +15,13 @@ use crate::{Config, GrpcConfig, inherited};
 /// Maximum number of connections that wait to be accepted. The system may lower it (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
 
-/// Inverse of the part of the memory of the machine that unsent bytes may take while as many clients as there are
-/// request permits read nothing. Linux begins to drop packets of all connections at a sixteenth (`tcp_mem`, tcp(7)).
+/// Inverse of the part of the machine's memory for the unsent bytes of as many connections as there are request
+/// permits. From a sixteenth on, Linux reduces the buffers of all connections (`tcp_mem`, tcp(7)).
 #[cfg(target_os = "linux")]
 const UNSENT_PART: u64 = 32;
 
-/// Smallest limit of unsent bytes. A socket becomes writable once less than half of the limit is unsent, and a corked
-/// one holds back almost a segment, of 65,483 bytes on loopback.
+/// Smallest limit of unsent bytes. A socket becomes writable once less than half of the limit is unsent. A corked one
+/// holds back almost a segment, which has 65,483 bytes on loopback.
 #[cfg(target_os = "linux")]
 const MIN_UNSENT_BYTES: u32 = 128 * 1_024;
 
