@@ -233,6 +233,22 @@ async fn response_in_one_piece_holds_its_permit_until_the_socket_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn response_of_several_pieces_is_whole_after_a_stall() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
+    let content = content::bytes(1_000_000);
+    let path = format!("/ipfs/{}", gateway.add("chunker=size-250000", content.clone()).await);
+    gateway.until_idle().await;
+    let mut wire = Wire::connect_with_small_window(&gateway).await;
+    wire.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+    let is_held = async { while gateway.metric("ipfrs_http_requests_active").await == 0 {} };
+    timeout(WATCHDOG, is_held).await.unwrap();
+    refusal(gateway.get(&path).await, 429).await;
+    content::assert_same(&wire.answer().await.body, &content, "after a stall");
+    gateway.until_idle().await;
+    assert_eq!(gateway.get(&path).await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn connection_of_a_stalled_client_is_closed() {
     let gateway = TestGateway::start_with(|config| config.server.write_timeout_seconds = 1).await;
     let cid = gateway.add("", content::bytes(64 << 20)).await;
