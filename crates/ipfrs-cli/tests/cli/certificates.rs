@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use rustix::process::Signal;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
@@ -22,10 +22,20 @@ pub(crate) fn new_issuer() -> Issuer {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
+/// Year in which certificates expire that no test lets expire.
+const NEVER: i32 = 4096;
+
 /// Writes a new certificate and its key. Returns the certificate.
 pub(crate) fn issue(place: &Place, issuer: &Issuer) -> CertificateDer<'static> {
+    issue_until(place, issuer, NEVER)
+}
+
+/// Same as [`issue`], for a certificate that expires when a year begins.
+pub(crate) fn issue_until(place: &Place, issuer: &Issuer, year: i32) -> CertificateDer<'static> {
     let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, issuer).unwrap();
+    let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    params.not_after = date_time_ymd(year, 1, 1);
+    let certificate = params.signed_by(&key, issuer).unwrap();
     place.write("server.key", key.serialize_pem().as_bytes());
     place.write("server.pem", certificate.pem().as_bytes());
     certificate.der().clone()
@@ -38,7 +48,7 @@ pub(crate) fn settings(place: &Place) -> String {
 }
 
 /// Returns the configuration of a client that has no session yet.
-fn client(issuer: &Issuer, version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
+pub(crate) fn client(issuer: &Issuer, version: &'static SupportedProtocolVersion) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(issuer.der().clone()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
@@ -93,10 +103,13 @@ fn hangup_replaces_certificates_and_sessions_survive() {
     assert_eq!(daemon.wait().0, Some(0));
 }
 
-/// Returns the configuration of a client with a new certificate of `own` for a daemon with one of `issuer`.
-fn certified_client(issuer: &Issuer, own: &Issuer) -> Arc<ClientConfig> {
+/// Returns the configuration of a client with a new certificate of `own`, which expires when `year` begins, for a daemon
+/// with a certificate of `issuer`.
+pub(crate) fn certified_client(issuer: &Issuer, own: &Issuer, year: i32) -> Arc<ClientConfig> {
     let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(vec!["ci.example".to_owned()]).unwrap().signed_by(&key, own).unwrap();
+    let mut params = CertificateParams::new(vec!["ci.example".to_owned()]).unwrap();
+    params.not_after = date_time_ymd(year, 1, 1);
+    let certificate = params.signed_by(&key, own).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(issuer.der().clone()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
@@ -105,11 +118,21 @@ fn certified_client(issuer: &Issuer, own: &Issuer) -> Arc<ClientConfig> {
     Arc::new(builder.with_client_auth_cert(vec![certificate.der().clone()], key.into()).unwrap())
 }
 
+/// Returns the settings of [`settings`], and those by which clients with certificates of the issuers in the file
+/// `issuers` may read.
+pub(crate) fn settings_for_clients(place: &Place, issuers: &str) -> String {
+    let (settings, issuers) = (settings(place), place.path(issuers));
+    format!(
+        "{settings}client_ca = {issuers:?}\nclient_scopes = {{ \"ci.example\" = [\"read\"] }}\n\
+         [auth]\nenabled = true\n"
+    )
+}
+
 /// Sends a request that needs the scope `read`. Returns the status of the response.
 ///
 /// # Errors
 /// The daemon refuses the certificate of the client.
-fn status(daemon: &Daemon, config: &Arc<ClientConfig>) -> io::Result<String> {
+pub(crate) fn status(daemon: &Daemon, config: &Arc<ClientConfig>) -> io::Result<String> {
     let name = ServerName::try_from("localhost").unwrap();
     let mut connection = ClientConnection::new(Arc::clone(config), name).unwrap();
     let mut socket = TcpStream::connect(daemon.url().strip_prefix("https://").unwrap()).unwrap();
@@ -129,15 +152,10 @@ fn hangup_replaces_issuers_of_client_certificates() {
     place.write("new.pem", new.pem().as_bytes());
     place.write("broken.pem", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
     let write = |issuers: &str| {
-        let (settings, issuers) = (settings(&place), place.path(issuers));
-        let text = format!(
-            "{settings}client_ca = {issuers:?}\nclient_scopes = {{ \"ci.example\" = [\"read\"] }}\n\
-             [auth]\nenabled = true\n"
-        );
-        place.write("daemon.toml", text.as_bytes());
+        place.write("daemon.toml", settings_for_clients(&place, issuers).as_bytes());
     };
     // Each keeps its sessions, which must not be resumed once their issuer is replaced.
-    let clients = [&old, &new].map(|own| certified_client(&issuer, own));
+    let clients = [&old, &new].map(|own| certified_client(&issuer, own, NEVER));
     let statuses = |daemon: &Daemon| clients.each_ref().map(|client| status(daemon, client).ok());
     let (first, second) = ([Some("200".to_owned()), None], [None, Some("200".to_owned())]);
     write("old.pem");

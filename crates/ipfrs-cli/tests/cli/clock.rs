@@ -1,5 +1,7 @@
 //! A daemon whose clock jumps.
 
+mod limits;
+
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileExt;

@@ -14,20 +14,25 @@ use crate::harness::{Daemon, Place};
 
 const ISSUER: &str = "https://issuer.example";
 
-fn key_set(pair: &Ed25519KeyPair) -> String {
+pub(crate) fn key_set(pair: &Ed25519KeyPair) -> String {
     let public = URL_SAFE_NO_PAD.encode(pair.public_key());
     json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "kid": "one", "x": public }] }).to_string()
 }
 
 fn token(pair: &Ed25519KeyPair) -> String {
+    token_until(pair, 4_000_000_000, "read")
+}
+
+/// Returns a token that expires at a time, in seconds since 1970, and has the scopes in `scope`.
+pub(crate) fn token_until(pair: &Ed25519KeyPair, expires: u64, scope: &str) -> String {
     let encode = |part: Value| URL_SAFE_NO_PAD.encode(part.to_string());
-    let claims = json!({ "iss": ISSUER, "aud": "ipfrs", "sub": "alice", "exp": 4_000_000_000_u64, "scope": "read" });
+    let claims = json!({ "iss": ISSUER, "aud": "ipfrs", "sub": "alice", "exp": expires, "scope": scope });
     let message = format!("{}.{}", encode(json!({ "alg": "EdDSA", "kid": "one" })), encode(claims));
     format!("{message}.{}", URL_SAFE_NO_PAD.encode(pair.sign(message.as_bytes())))
 }
 
 /// Writes the configuration of a daemon that takes tokens which are signed with `keys`, a URL or a file.
-fn configure(place: &Place, keys: &str) {
+pub(crate) fn configure(place: &Place, keys: &str) {
     let settings = format!(
         "[auth]\nenabled = true\njwt_keys = {keys:?}\njwt_issuer = {ISSUER:?}\njwt_audience = \"ipfrs\"\n\
          max_failures_per_minute = 60000\n"
