@@ -1,7 +1,7 @@
 //! `cargo xtask test --long`: tests whose strength depends on their duration, AddressSanitizer, and fuzzing.
 //!
-//! Each part runs, whatever the result of the others. The user may choose some of them. The run ends with a list of what
-//! ran, what tests skipped and why, what failed, and what was left out.
+//! Each part runs, whatever the result of the others. The user may choose some of them. The run ends with a list of
+//! what ran, what tests skipped and why, what failed, and what was left out.
 
 mod fuzzing;
 

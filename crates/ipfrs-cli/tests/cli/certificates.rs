@@ -103,8 +103,8 @@ fn hangup_replaces_certificates_and_sessions_survive() {
     assert_eq!(daemon.wait().0, Some(0));
 }
 
-/// Returns the configuration of a client with a new certificate of `own`, which expires when `year` begins, for a daemon
-/// with a certificate of `issuer`.
+/// Returns the configuration of a client that trusts `issuer` and has a new certificate of `own`, which expires when
+/// `year` begins.
 pub(crate) fn certified_client(issuer: &Issuer, own: &Issuer, year: i32) -> Arc<ClientConfig> {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["ci.example".to_owned()]).unwrap();

@@ -1,4 +1,4 @@
-//! What depends on the time besides content: credentials, certificates, rates, dates and records of names.
+//! Credentials, certificates, rates, dates and records of names while the clock jumps.
 
 use std::io::Read;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -49,7 +49,7 @@ fn jumps_of_the_clock_expire_credentials_and_make_them_valid_again() {
         let status = if days < VALID_DAYS { "200" } else { "401" };
         assert_eq!(statuses(), ["200", status, status], "{days}");
     }
-    // What was begun before ends, although its client sends nothing.
+    // A request that began before the expiry ends, although its client sends nothing.
     let mut upload = daemon.send(&format!(
         "POST /api/v0/add HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
          Content-Type: application/octet-stream\r\nExpect: 100-continue\r\nContent-Length: 1000\r\n\r\n"
