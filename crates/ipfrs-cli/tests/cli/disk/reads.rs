@@ -103,7 +103,7 @@ fn index_and_pins_that_cannot_be_read_are_used_again_afterwards() {
     let (place, runtime) = (Place::new(), runtime());
     let repo = disk.path().join("repo");
     let mut daemon = start(&place, &repo);
-    // So many blocks that there is a run of the index, and so many pins that the pins have many pages.
+    // These blocks fill a run of the index, and these pins many pages of the database.
     let content = text("line", 3 << 20);
     let (cid, leaves) = runtime.block_on(async {
         let cid = add(&daemon, "&pin=false&chunker=size-1024", &content).await;
