@@ -48,9 +48,14 @@ async fn get(daemon: &Daemon, path: &str) -> (u16, String) {
     (response.status().as_u16(), response.text().await.unwrap())
 }
 
-/// Returns the result of verifying all blocks.
+/// Returns the result of verifying all blocks. The response ends early if some cannot be read.
 async fn verify(daemon: &Daemon) -> String {
-    call(daemon, "repo/verify", None).await.unwrap_or_else(|error| error)
+    let mut response = client().post(format!("{}/api/v0/repo/verify", daemon.url())).send().await.unwrap();
+    let mut text = String::new();
+    while let Ok(Some(chunk)) = response.chunk().await {
+        text.push_str(&String::from_utf8_lossy(&chunk));
+    }
+    text
 }
 
 /// Stops a daemon and starts another one, which has no block in memory.
@@ -85,6 +90,8 @@ fn pack_that_cannot_be_read_fails_requests_for_its_blocks_only() {
             let verified = verify(&daemon).await;
             assert!(verified.contains(&first_cid) && !verified.contains(&last_cid), "{verified}");
         }
+        // A block that cannot be read may be intact, so it is not removed.
+        let _ = call(&daemon, "repo/verify?drop=true", None).await;
         disk.set_failing(None);
         assert_eq!(get(&daemon, &first_path).await, (200, first));
         let verified = verify(&daemon).await;
