@@ -53,6 +53,7 @@ impl Index {
         if NamedRun::of(&new) != NamedRun::of(old) {
             return Err(new.damaged("another program has replaced it"));
         }
+        new.load()?;
         new.verify()?;
         let new = Arc::new(new);
         let mut state = self.state.write();
