@@ -3,7 +3,9 @@
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use rustix::process::geteuid;
@@ -152,6 +154,42 @@ fn doctor_finds_a_port_and_a_configuration_that_need_rights() {
     assert_eq!(port["status"], "error", "{port}");
     assert!(port["message"].as_str().unwrap().contains("cannot listen on"), "{port}");
     assert_eq!(port["fix"], format!("sudo sysctl -w net.ipv4.ip_unprivileged_port_start={PORT}"), "{port}");
+}
+
+#[test]
+fn doctor_finds_a_unix_socket_that_needs_rights() {
+    let place = Place::new();
+    fs::create_dir(place.repo()).unwrap();
+    let [closed, open] = ["closed", "open"].map(|name| place.path(name));
+    let socket = open.join("api.sock");
+    fs::create_dir(&closed).unwrap();
+    fs::create_dir(&open).unwrap();
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let set_mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    set_mode(&place.path(""), 0o755);
+    set_mode(&closed, 0o555);
+    set_mode(&open, 0o1777);
+    set_mode(&socket, 0o000);
+    // The owner can change the mode. Others choose another directory, or need another owner.
+    let fixes = match geteuid().is_root() {
+        true => [
+            format!("config set api.unix_socket {}/ipfrs-api.sock", std::env::temp_dir().display()),
+            format!("sudo chown -R \"$(id -u):$(id -g)\" {}", socket.display()),
+        ],
+        false => [&closed, &socket].map(|path| format!("chmod -R u+rwX {}", path.display())),
+    };
+    let messages = ["cannot be written", "cannot connect to the existing socket"];
+    for ((path, message), fix) in [closed.join("api.sock"), socket].iter().zip(messages).zip(fixes) {
+        let mut command = doctor(&place);
+        command.env("IPFRS_API_UNIX_SOCKET", path);
+        let Some(found) = findings_of_user(command) else {
+            return skipped("other users cannot execute the program");
+        };
+        let finding = finding(&found, "Unix socket");
+        assert_eq!(finding["status"], "error", "{finding}");
+        assert!(finding["message"].as_str().unwrap().contains(message), "{finding}");
+        assert!(finding["fix"].as_str().unwrap().ends_with(&fix), "{finding}");
+    }
 }
 
 #[test]
