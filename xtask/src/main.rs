@@ -27,9 +27,9 @@ const USAGE: &str = "usage: cargo xtask <command>
   test      formatting, lints, all tests, doc tests, attacks of hostile clients, documentation, the pages in a browser,
             a peer in Go, and Python
             --fast: formatting, lints, and the tests of the packages that differ from main
-            --long [PART...]: gc under load, kills, jumps of the clock, property tests with many cases, AddressSanitizer,
-            and fuzzing. Lists at its end what ran, and fails if a tool is missing. With parts, only those: the name of a
-            test, `AddressSanitizer`, `fuzzing`, the name of a fuzz target, or a text that names contain
+            --long [PART...]: gc under load, kills, jumps of the clock, property tests with many cases,
+            AddressSanitizer, and fuzzing. Lists at its end what ran, and fails if a tool is missing. With parts, only
+            those: the name of a test, `AddressSanitizer`, `fuzzing`, the name of a fuzz target, or a part of a name
   browser   only the pages in a browser
   go        only the exchange of blocks with a peer in Go
   python    only `import ipfrs`, and the responses as Python's packages read them
