@@ -53,6 +53,7 @@ mod harness;
 mod heads;
 mod hostile_dags;
 mod ingest;
+mod ingest_faults;
 mod ipns;
 mod keys;
 mod limits;

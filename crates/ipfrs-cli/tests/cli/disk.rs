@@ -4,6 +4,7 @@ mod check;
 mod crash;
 mod load;
 mod mounted;
+mod reads;
 mod tree;
 
 use std::path::Path;

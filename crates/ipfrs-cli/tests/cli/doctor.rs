@@ -1,5 +1,6 @@
 //! `doctor`: findings, remedies and exit codes.
 
+mod remedies;
 mod resources;
 
 use std::fs::{self, Permissions};

@@ -146,8 +146,8 @@ fn comments_stay_where_they_are() {
         ),
         (
             "[retrieval]\nenabled = true\n",
-            Some(("retrieval.bitswap.enabled", "true")),
-            Some("retrieval.bitswap.enabled"),
+            Some(("retrieval.bitswap.serve", "false")),
+            Some("retrieval.bitswap.serve"),
             "[retrieval]\nenabled = true\n",
         ),
         ("# top\n", Some(("log.level", "warn")), None, "# top\n\n[log]\nlevel = \"warn\"\n"),

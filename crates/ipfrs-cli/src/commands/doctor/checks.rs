@@ -82,7 +82,12 @@ pub(super) async fn daemon(session: &Session, remedies: &Remedies) -> anyhow::Re
         },
         Ok(false) => Finding::error(CHECK, format!("{url} is not ready"), format!("curl {url}/health/ready")),
         Err(error) => {
-            Finding::error(CHECK, format!("{url} does not respond: {error:#}"), remedies.command("gateway stop"))
+            // A daemon that the user has named may run elsewhere.
+            let fix = match session.is_api_given() {
+                true => format!("curl -v {url}/health/ready"),
+                false => remedies.command("gateway stop"),
+            };
+            Finding::error(CHECK, format!("{url} does not respond: {error:#}"), fix)
         }
     }))
 }

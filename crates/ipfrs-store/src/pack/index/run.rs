@@ -90,6 +90,14 @@ impl Run {
         self.bytes.len() as u64
     }
 
+    /// Loads the content into memory. If the disk fails, that is an error, and no page is missing.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn load(&self) -> Result<()> {
+        self.bytes.populate().map_err(|error| cannot("read", &self.path, error))
+    }
+
     /// Verifies the checksums of the content.
     ///
     /// # Errors
