@@ -1,4 +1,4 @@
-//! User names and passwords in URLs, which logs and clients must not see.
+//! User names, passwords and tokens in URLs, which logs and clients must not see.
 
 /// Replaces user names and passwords in the URLs of a text by `shown`, with what is between a URL without a path and a
 /// later `@`. If `shown` is empty, the `@` is removed too.
@@ -22,9 +22,46 @@ pub fn without_credentials(text: &str, shown: &str) -> String {
     safe
 }
 
+/// Replaces the queries of the URLs in a text by `shown`, because they may contain tokens. A query ends at white space
+/// or at a quotation mark.
+#[must_use]
+pub fn without_queries(text: &str, shown: &str) -> String {
+    let mut parts = text.split("://");
+    let mut safe = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_end = |character: char| character.is_whitespace() || character == '"';
+        let (url, rest) = part.split_at(part.find(is_end).unwrap_or(part.len()));
+        safe += "://";
+        match url.split_once('?') {
+            Some((before, query)) if !query.is_empty() => {
+                safe += before;
+                safe += "?";
+                safe += shown;
+            }
+            _ => safe += url,
+        }
+        safe += rest;
+    }
+    safe
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queries_of_all_urls_are_replaced() {
+        for (text, replaced) in [
+            ("https://h/q?token=a&b=c", "https://h/q?***"),
+            ("https://h?t#f", "https://h?***"),
+            ("[\"https://h/?a\", \"http://i/?b\"]: why?", "[\"https://h/?***\", \"http://i/?***\"]: why?"),
+            ("https://h/? x", "https://h/? x"),
+            ("https://h/q, what?", "https://h/q, what?"),
+            ("no URL? a", "no URL? a"),
+        ] {
+            assert_eq!(without_queries(text, "***"), replaced);
+        }
+    }
 
     #[test]
     fn credentials_of_all_urls_are_replaced_or_removed() {

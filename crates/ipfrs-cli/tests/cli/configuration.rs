@@ -162,7 +162,7 @@ fn config_check_reports_errors_in_file() {
     assert!(message.ends_with("invalid type: string \"::1\", expected a list in brackets\n"), "{message}");
     let open = place.write("open.toml", b"[server]\nhost = \"0.0.0.0\"\n");
     let message = place.fails(&["--config", open.to_str().unwrap(), "config", "check"]);
-    assert!(message.contains("refusing to listen on 0.0.0.0"), "{message}");
+    assert!(message.contains("refusing to listen on 0.0.0.0 for [server]: "), "{message}");
     let missing = place.fails(&["config", "show", "--config", "missing.toml"]);
     assert!(missing.contains("cannot read the configuration missing.toml: No such file"), "{missing}");
 }

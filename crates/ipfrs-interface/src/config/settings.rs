@@ -6,14 +6,14 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use ipfrs_core::{Error, ErrorKind, Result, without_credentials};
+use ipfrs_core::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
-use super::credentials::hide_credentials;
-use super::file::{HIDDEN, parsed_key};
-use super::known_names::{known_key, known_section, nearest};
+use super::credentials::{hide_credentials, safe_text};
+use super::file::parsed_key;
+use super::known_names::{key_without_section, known_key, known_section, nearest};
 use super::{Config, ConfigFile, SECTIONS};
 
 /// Prefix of the environment variables that contain settings.
@@ -189,7 +189,11 @@ impl Settings {
         let mut values: Table = toml::from_str(text).map_err(invalid_toml)?;
         for (name, spanned_table) in spanned_tables.get_ref() {
             let origin = at(name.span().start);
-            let section = known_section(name.get_ref()).map_err(|why| Error::invalid(format!("{origin}: {why}")))?;
+            let section = known_section(name.get_ref()).map_err(|why| {
+                let is_key = spanned_table.get_ref().as_table().is_none();
+                let why = is_key.then(|| key_without_section(name.get_ref())).flatten().unwrap_or(why);
+                Error::invalid(format!("{origin}: {why}"))
+            })?;
             let (Some(keys), Some(Value::Table(mut values))) =
                 (spanned_table.get_ref().as_table(), values.remove(section.name))
             else {
@@ -333,7 +337,7 @@ impl Settings {
             config.validate().map_err(|error| self.locate(error))?;
             Ok(config)
         });
-        checked.map_err(|error| Error::new(error.kind(), without_credentials(error.message(), HIDDEN)))
+        checked.map_err(|error| Error::new(error.kind(), safe_text(error.message())))
     }
 
     /// Returns one section, from its defaults and the settings.
@@ -348,9 +352,9 @@ impl Settings {
         of_section.map(|(&(_, key), setting)| Ok((key.to_owned(), value_for::<T>(section, key, setting)?))).collect()
     }
 
-    /// Prepends the place to a message of the form `section.key = value: why`.
+    /// Prepends the place to a message of the form `section.key = value: why` or `section.key: why`.
     fn locate(&self, error: Error) -> Error {
-        let name = error.message().split(' ').next().unwrap_or_default();
+        let name = error.message().split(' ').next().unwrap_or_default().trim_end_matches(':');
         let found = name.split_once('.').and_then(|(section, key)| {
             // If the value of a key is a table, the message may name an entry of it.
             let key = key.split('.').next().unwrap_or(key);
