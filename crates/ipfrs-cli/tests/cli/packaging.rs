@@ -165,6 +165,19 @@ fn dashboard_and_alerts_use_only_documented_metrics() {
     }
 }
 
+#[test]
+fn each_alert_has_a_test_where_it_fires() {
+    let (alerts, tests) = (file("examples/alerts.yml"), file("examples/alerts_test.yml"));
+    let names: Vec<_> = alerts.lines().filter_map(|line| line.trim_start().strip_prefix("- alert: ")).collect();
+    assert!(names.contains(&"IpfrsCertificateExpires") && names.len() > 10, "{names:?}");
+    for name in names {
+        let firing =
+            [format!("'{{alertname=\"{name}\"}}', value: 1"), format!("alertname: {name}\n        exp_alerts:\n")];
+        assert!(firing.iter().any(|text| tests.contains(text)), "{name}");
+        assert!(tests.contains(&format!("alertname: {name}, exp_alerts: []")), "{name}");
+    }
+}
+
 fn collect_queries(value: &Value, queries: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
