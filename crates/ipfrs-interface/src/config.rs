@@ -236,6 +236,12 @@ impl Config {
                  write, as the password of any user: remove ingest.user and ingest.password_sha256",
             ));
         }
+        if self.auth.private_gateway && self.retrieval.serves_any_peer() {
+            return Err(Error::invalid(
+                "retrieval.bitswap.serve: with auth.private_gateway, any peer could fetch the content without a key: set \
+                 serve = false or private_network_key in [retrieval.bitswap]",
+            ));
+        }
         self.grpc.validate()?;
         self.graphql.validate()?;
         self.store.validate()?;

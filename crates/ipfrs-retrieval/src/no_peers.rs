@@ -28,6 +28,12 @@ impl BitswapConfig {
             false => Ok(()),
         }
     }
+
+    /// Returns whether any peer that can connect may fetch blocks.
+    #[must_use]
+    pub fn serves_any_peer(&self) -> bool {
+        self.enabled
+    }
 }
 
 impl<'de> Deserialize<'de> for BitswapConfig {

@@ -382,6 +382,22 @@ fn queries_of_urls_are_not_shown() {
 
 #[cfg(feature = "bitswap")]
 #[test]
+fn private_gateway_serves_no_peers_without_a_private_network() {
+    let of = |peers: &str| {
+        format!("[auth]\nenabled = true\nprivate_gateway = true\n[retrieval.bitswap]\nenabled = true\n{peers}")
+    };
+    let complaint = complaint(&of(""));
+    assert!(complaint.contains("line 4: retrieval.bitswap.serve: ") && complaint.contains("set serve = false"));
+    let key = "ab".repeat(32);
+    let public = of("").replace("private_gateway = true\n", "");
+    for text in [of("serve = false\n"), of(&format!("private_network_key = \"{key}\"\n")), public] {
+        let dir = tempfile::tempdir().unwrap();
+        Config::load(&file(dir.path(), &text)).unwrap();
+    }
+}
+
+#[cfg(feature = "bitswap")]
+#[test]
 fn key_of_a_private_network_is_not_shown() {
     let (dir, key) = (tempfile::tempdir().unwrap(), "ab".repeat(32));
     let text = format!("[retrieval.bitswap]\nprivate_network_key = \"{key}\"\n");
