@@ -238,8 +238,8 @@ impl Config {
         }
         if self.auth.private_gateway && self.retrieval.serves_any_peer() {
             return Err(Error::invalid(
-                "retrieval.bitswap.serve: with auth.private_gateway, any peer could fetch the content without a key: set \
-                 serve = false or private_network_key in [retrieval.bitswap]",
+                "retrieval.bitswap.serve: with auth.private_gateway, any peer could fetch the content without a key: \
+                 set serve = false or private_network_key in [retrieval.bitswap]",
             ));
         }
         self.grpc.validate()?;

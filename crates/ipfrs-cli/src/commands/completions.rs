@@ -22,8 +22,8 @@ pub(super) fn run(shell: Shell, out: &mut Output) -> Result<()> {
     out.bytes(&script)
 }
 
-/// Adds the options of commands with three names or more, such as `auth key create`, which the generator for fish leaves
-/// out. Global options are in the lines of the commands above.
+/// Adds the options of commands with three names or more, such as `auth key create`, which the generator for fish
+/// leaves out. Global options are in the lines of the commands above.
 fn add_deep_options<'a>(names: &mut Vec<&'a str>, command: &'a Command, lines: &mut String) {
     if let [first, rest @ ..] = &names[..]
         && names.len() > COMPLETED_LEVELS
