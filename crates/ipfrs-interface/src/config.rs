@@ -203,6 +203,13 @@ impl Config {
         &self.provenance.ignored
     }
 
+    /// Returns whether the settings contain what is not shown: secrets of callers, the key of a private network, and
+    /// passwords and queries in URLs.
+    #[must_use]
+    pub fn has_credentials(&self) -> bool {
+        self.provenance.shown.as_deref().is_some_and(|shown| shown.contains(file::HIDDEN))
+    }
+
     /// Returns the text of a configuration file with these settings.
     ///
     /// # Errors

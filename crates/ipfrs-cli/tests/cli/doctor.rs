@@ -238,11 +238,37 @@ fn doctor_finds_keys_that_a_daemon_refuses() {
 #[test]
 fn doctor_finds_secrets_in_a_configuration_that_others_can_read() {
     let place = Place::new();
-    let auth = "[auth]\nenabled = true\nrpc.me = { secret = \"bearer:0123456789abcdef\", paths = [\"/api/v0/id\"] }\n";
-    let config = place.write("repo/config.toml", auth.as_bytes());
-    for (mode, status) in [(0o644, "warning"), (0o600, "ok")] {
+    for (text, mode, status) in [
+        (
+            "[auth]\nenabled = true\nrpc.me = { secret = \"bearer:0123456789abcdef\", paths = [\"/api/v0/id\"] }\n",
+            0o644,
+            "warning",
+        ),
+        ("[retrieval]\ngateways = [\"http://user:password@127.0.0.1\"]\n", 0o644, "warning"),
+        ("[dns]\nresolvers = [\"https://127.0.0.1/?token=secret\"]\n", 0o644, "warning"),
+        ("[dns]\nresolvers = [\"https://127.0.0.1/?token=secret\"]\n", 0o600, "ok"),
+        ("[dns]\nresolvers = [\"https://127.0.0.1/q\"]\n", 0o644, "ok"),
+    ] {
+        let config = place.write("repo/config.toml", text.as_bytes());
         fs::set_permissions(&config, Permissions::from_mode(mode)).unwrap();
         let (_, found) = findings(doctor(&place));
-        assert_eq!(finding(&found, "private keys")["status"], status, "{found:?}");
+        assert_eq!(finding(&found, "private keys")["status"], status, "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn doctor_finds_private_content_that_other_users_can_read() {
+    let place = Place::new();
+    place.write("a", b"content");
+    place.ok(&["add", "a"]);
+    place.write("repo/config.toml", b"[auth]\nenabled = true\nprivate_gateway = true\n");
+    fs::set_permissions(place.repo().join("packs"), Permissions::from_mode(0o755)).unwrap();
+    for (mode, status) in [(0o755, "warning"), (0o750, "ok")] {
+        fs::set_permissions(place.repo(), Permissions::from_mode(mode)).unwrap();
+        let (_, found) = findings(doctor(&place));
+        let finding = finding(&found, "private content");
+        assert_eq!(finding["status"], status, "{found:?}");
+        let fix = finding["fix"].as_str().unwrap_or_default();
+        assert_eq!(fix.starts_with("chmod o-rwx ") && fix.ends_with("/repo"), status == "warning", "{fix}");
     }
 }

@@ -139,8 +139,7 @@ fn has_packs(session: &Session) -> bool {
 pub(super) fn private_keys(globals: &Globals, repo: &Path, config: &Config) -> Finding {
     const CHECK: &str = "private keys";
     let mut open = Vec::new();
-    let has_secrets = !config.auth.rpc.is_empty() || config.retrieval.bitswap.private_network_key.is_some();
-    let file = session::config_file(globals).ok().flatten().filter(|_| has_secrets);
+    let file = session::config_file(globals).ok().flatten().filter(|_| config.has_credentials());
     let names =
         ["identity.key", "pinning-services.json", "api-token", "keystore", "auth/keys.json", "tls/account.json"];
     let keys = fs::read_dir(repo.join("keystore")).into_iter().flatten().flatten().map(|key| key.path());
@@ -156,6 +155,22 @@ pub(super) fn private_keys(globals: &Globals, repo: &Path, config: &Config) -> F
     let words: Vec<_> = open.iter().map(|path| quoted_path(path)).collect();
     let fix = format!("chmod -R go-rwx {}", words.join(" "));
     Finding::warning(CHECK, format!("other users may read {}", shown.join(" ")), fix)
+}
+
+/// Checks that other users of the machine cannot read content for which clients need a key.
+pub(super) fn private_content(repo: &Path, config: &Config) -> Option<Finding> {
+    const CHECK: &str = "private content";
+    if !config.auth.private_gateway {
+        return None;
+    }
+    let store = store_directory(repo, config);
+    let packs = store.join("packs");
+    let is_open = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o007 != 0);
+    if !(is_open(&store) && is_open(&packs)) {
+        return Some(Finding::ok(CHECK, "no other user of this machine can read the packs"));
+    }
+    let message = format!("other users of this machine may read {}, although clients need a key", packs.display());
+    Some(Finding::warning(CHECK, message, format!("chmod o-rwx {}", quoted_path(&store))))
 }
 
 /// Checks the free space of the disk.
