@@ -122,6 +122,16 @@ fn service_starts_with_its_command_lines() {
 }
 
 #[test]
+fn key_of_prometheus_is_in_no_commit_and_no_image() {
+    assert!(file("packaging/docker/compose.yaml").contains("file: ./metrics-token"));
+    for (ignored, path) in
+        [(".gitignore", "/packaging/docker/metrics-token"), (".dockerignore", "packaging/docker/metrics-token")]
+    {
+        assert!(file(ignored).lines().any(|line| line == path), "{ignored}");
+    }
+}
+
+#[test]
 fn shells_accept_the_scripts_of_the_package() {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging/debian");
     let scripts = ["postinst", "postrm", "prerm"].map(|name| directory.join(name));
