@@ -6,6 +6,7 @@ mod edit;
 mod file;
 mod key_names;
 mod known_names;
+mod plain_words;
 mod reloaded;
 mod settings;
 

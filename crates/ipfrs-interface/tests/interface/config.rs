@@ -245,6 +245,18 @@ fn invalid_values_are_errors_with_line_and_range() {
             "are 0 to 1000000",
         ),
         ("[tls]\nrequire_client_certificate = true\n", "tls.require_client_certificate", "needs enabled = true"),
+        // Of a table, the entry that is wrong.
+        (
+            "[gateway.hosts.\"a.org\"]\n[gateway.hosts.\"b.org\"]\nsubdomain = true\n",
+            "config.toml, line 2: gateway.hosts.\"b.org\" = { subdomain = true }: ",
+            "expected one of `subdomains`",
+        ),
+        (
+            "[tls.acme]\ncontact = \"\"\naccept_terms = \"yes\"\n",
+            "config.toml, line 3: tls.acme.accept_terms = \"yes\": ",
+            "expected true or false",
+        ),
+        ("[tls.acme]\n\ndomains = [\"*.a.org\"]\n", "config.toml, line 3: tls.acme.domains: ", "not a public name"),
         // A message without the value has the line too.
         ("[server]\n\nhosts = [\"a b\"]\n", "config.toml, line 3: server.hosts: \"a b\"", "give names without port"),
         ("[ingest]\nuser = \"a\"\npassword_sha256 = \"b\"\n", "line 3: ingest.password_sha256: ", "64 hexadecimal"),
