@@ -257,6 +257,30 @@ fn doctor_finds_secrets_in_a_configuration_that_others_can_read() {
 }
 
 #[test]
+fn doctor_finds_token_keys_that_other_users_can_use() {
+    let place = Place::new();
+    let keys = place.path("keys.json");
+    let config = format!(
+        "[auth]\nenabled = true\njwt_keys = \"{}\"\njwt_issuer = \"i\"\njwt_audience = \"a\"\n",
+        keys.display()
+    );
+    place.write("repo/config.toml", config.as_bytes());
+    let secret = format!(r#"{{"keys":[{{"kty":"oct","kid":"s","k":"{}"}}]}}"#, "A".repeat(43));
+    let public = format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","kid":"p","x":"{}"}}]}}"#, "A".repeat(43));
+    for (set, mode, fix) in
+        [(&secret, 0o644, "chmod o-rwx "), (&secret, 0o640, ""), (&public, 0o644, ""), (&public, 0o664, "chmod go-w ")]
+    {
+        fs::write(&keys, set).unwrap();
+        fs::set_permissions(&keys, Permissions::from_mode(mode)).unwrap();
+        let (_, found) = findings(doctor(&place));
+        assert_eq!(finding(&found, "configuration")["status"], "ok", "{found:?}");
+        let finding = finding(&found, "token keys");
+        assert_eq!(finding["status"], if fix.is_empty() { "ok" } else { "warning" }, "{found:?}");
+        assert!(finding["fix"].as_str().unwrap_or_default().starts_with(fix), "{found:?}");
+    }
+}
+
+#[test]
 fn doctor_finds_private_content_that_other_users_can_read() {
     let place = Place::new();
     place.write("a", b"content");

@@ -245,7 +245,7 @@ fn invalid_values_are_errors_with_line_and_range() {
             "are 0 to 1000000",
         ),
         ("[tls]\nrequire_client_certificate = true\n", "tls.require_client_certificate", "needs enabled = true"),
-        // Of a table, the entry that is wrong.
+        // The message names the wrong entry of a table.
         (
             "[gateway.hosts.\"a.org\"]\n[gateway.hosts.\"b.org\"]\nsubdomain = true\n",
             "config.toml, line 2: gateway.hosts.\"b.org\" = { subdomain = true }: ",

@@ -157,6 +157,29 @@ pub(super) fn private_keys(globals: &Globals, repo: &Path, config: &Config) -> F
     Finding::warning(CHECK, format!("other users may read {}", shown.join(" ")), fix)
 }
 
+/// Checks that other users can neither change the keys of the issuer of tokens nor read secrets among them. The group
+/// may read the file, since the daemon need not own it.
+pub(super) fn token_keys(config: &Config) -> Option<Finding> {
+    const CHECK: &str = "token keys";
+    let keys = &config.auth.jwt_keys;
+    if keys.is_empty() || keys.contains("://") {
+        return None;
+    }
+    let (path, word) = (Path::new(keys), quoted_path(Path::new(keys)));
+    let mode = fs::metadata(path).ok()?.permissions().mode();
+    if mode & 0o022 != 0 {
+        let message = format!("other users can change {keys}, and then sign tokens");
+        return Some(Finding::warning(CHECK, message, format!("chmod go-w {word}")));
+    }
+    let set: serde_json::Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    let has_secret = set["keys"].as_array().is_some_and(|keys| keys.iter().any(|key| key["kty"] == "oct"));
+    if has_secret && mode & 0o007 != 0 {
+        let message = format!("other users can read the secrets in {keys}, and sign tokens with them");
+        return Some(Finding::warning(CHECK, message, format!("chmod o-rwx {word}")));
+    }
+    Some(Finding::ok(CHECK, "no other user can sign tokens"))
+}
+
 /// Checks that other users of the machine cannot read content for which clients need a key.
 pub(super) fn private_content(repo: &Path, config: &Config) -> Option<Finding> {
     const CHECK: &str = "private content";
