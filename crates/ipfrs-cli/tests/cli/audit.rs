@@ -83,6 +83,7 @@ impl Audited {
         assert_eq!((field("what"), field("status")), (what.to_owned(), status.to_owned()), "{line}");
         assert!(field("object").contains(target), "{target}: {line}");
         assert!(field("principal").starts_with("key:"), "{line}");
+        assert!(!field("request_id").is_empty(), "{line}");
     }
 }
 
@@ -166,7 +167,20 @@ fn changes_over_graphql_and_grpc_have_one_line_with_their_outcome() {
     let added = audited.graphql("mutation { addBlock(data: \"aGVsbG8=\") { cid } }");
     let added: Value = serde_json::from_str(&added.body).unwrap();
     let cid = added["data"]["addBlock"]["cid"].as_str().unwrap_or_else(|| panic!("{added}")).to_owned();
-    audited.expect("graphql addBlock", "", "ok");
+    audited.expect("graphql addBlock", &cid, "ok");
+    let part = |head: &str, body: &str| format!("--x\r\nContent-Disposition: form-data; {head}\r\n\r\n{body}\r\n");
+    let query =
+        r#"{"query":"mutation($f: Upload!) { addFile(file: $f, name: \"n\") { cid } }","variables":{"f":null}}"#;
+    let file = [
+        part("name=\"operations\"", query),
+        part("name=\"map\"", r#"{"0":["variables.f"]}"#),
+        part("name=\"0\"; filename=\"a\"", "hello"),
+        "--x--\r\n".to_owned(),
+    ];
+    let multipart = [("content-type", "multipart/form-data; boundary=x")];
+    let added = audited.send("POST", "/graphql", &multipart, file.concat());
+    audited.expect("graphql addFile", "n QmWfVY9y3xjsixTgbd9AorQxH7VtMpzfx2HaWtsoUYecaX", "ok");
+    assert!(added.body.contains("QmWfVY9y3xjsixTgbd9AorQxH7VtMpzfx2HaWtsoUYecaX"), "{}", added.body);
     let both = format!("mutation {{ pin(path: \"/ipfs/{cid}\") deleteBlock(cid: \"{ABSENT}\") }}");
     let refused: Value = serde_json::from_str(&audited.graphql(&both).body).unwrap();
     let code = refused["errors"][0]["extensions"]["code"].as_str().unwrap_or_else(|| panic!("{refused}")).to_owned();
