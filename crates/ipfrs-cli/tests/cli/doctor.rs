@@ -52,6 +52,15 @@ fn doctor_finds_nothing_in_a_new_and_in_a_running_repo() {
 }
 
 #[test]
+fn doctor_shows_ipv6_addresses_in_brackets() {
+    let place = Place::new();
+    let mut command = doctor(&place);
+    command.env("IPFRS_SERVER_HOST", "::1").env("IPFRS_SERVER_PORT", "20999");
+    let (_, found) = findings(command);
+    assert!(finding(&found, "port")["message"].as_str().unwrap().contains("[::1]:20999"), "{found:?}");
+}
+
+#[test]
 fn doctor_opens_the_repo_as_a_daemon_does() {
     let place = Place::new();
     place.write("a", b"content");
