@@ -259,6 +259,7 @@ fn invalid_values_are_errors_with_line_and_range() {
         ("[tls.acme]\n\ndomains = [\"*.a.org\"]\n", "config.toml, line 3: tls.acme.domains: ", "not a public name"),
         // A message without the value has the line too.
         ("[server]\n\nhosts = [\"a b\"]\n", "config.toml, line 3: server.hosts: \"a b\"", "give names without port"),
+        ("[server]\nhosts = [\"a.org\", \"*.*\"]\n", "line 2: server.hosts: \"*.*\" ", "or [] for all names"),
         ("[ingest]\nuser = \"a\"\npassword_sha256 = \"b\"\n", "line 3: ingest.password_sha256: ", "64 hexadecimal"),
         ("[retrieval]\ngateways = [\"ftp://a\"]\n", "line 2: retrieval.gateways: ", "https://HOST"),
         ("[grpc]\nmax_concurrent_calls = 0\n", "grpc.max_concurrent_calls = 0: ", "are 1 to 1000000"),
