@@ -26,12 +26,14 @@ pub fn without_credentials(text: &str, shown: &str) -> String {
 /// or at a quotation mark.
 #[must_use]
 pub fn without_queries(text: &str, shown: &str) -> String {
-    let mut parts = text.split("://");
-    let mut safe = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let is_end = |character: char| character.is_whitespace() || character == '"';
-        let (url, rest) = part.split_at(part.find(is_end).unwrap_or(part.len()));
-        safe += "://";
+    const AFTER_SCHEME: &str = "://";
+    let is_end = |character: char| character.is_whitespace() || character == '"';
+    let (mut safe, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(start) = rest.find(AFTER_SCHEME) {
+        let (scheme, url) = rest.split_at(start + AFTER_SCHEME.len());
+        // A query may contain another URL.
+        let (url, after) = url.split_at(url.find(is_end).unwrap_or(url.len()));
+        safe += scheme;
         match url.split_once('?') {
             Some((before, query)) if !query.is_empty() => {
                 safe += before;
@@ -40,9 +42,9 @@ pub fn without_queries(text: &str, shown: &str) -> String {
             }
             _ => safe += url,
         }
-        safe += rest;
+        rest = after;
     }
-    safe
+    safe + rest
 }
 
 #[cfg(test)]
@@ -54,6 +56,7 @@ mod tests {
         for (text, replaced) in [
             ("https://h/q?token=a&b=c", "https://h/q?***"),
             ("https://h?t#f", "https://h?***"),
+            ("https://h/?u=https://i/secret?t", "https://h/?***"),
             ("[\"https://h/?a\", \"http://i/?b\"]: why?", "[\"https://h/?***\", \"http://i/?***\"]: why?"),
             ("https://h/? x", "https://h/? x"),
             ("https://h/q, what?", "https://h/q, what?"),
