@@ -244,7 +244,8 @@ impl Config {
                  write, as the password of any user: remove ingest.user and ingest.password_sha256",
             ));
         }
-        if self.auth.private_gateway && self.retrieval.serves_any_peer() {
+        // With a store that is read-only, no peers are connected.
+        if self.auth.private_gateway && !self.store.read_only && self.retrieval.serves_any_peer() {
             return Err(Error::invalid(
                 "retrieval.bitswap.serve: with auth.private_gateway, any peer could fetch the content without a key: \
                  set serve = false or private_network_key in [retrieval.bitswap]",

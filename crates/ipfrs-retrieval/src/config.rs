@@ -71,7 +71,7 @@ impl RetrievalConfig {
         self.enabled && (has_urls || self.bitswap.enabled || self.provider_hints)
     }
 
-    /// Whether any peer that can connect may fetch blocks from the node.
+    /// Returns whether any peer that can connect may fetch blocks from the node.
     #[must_use]
     pub fn serves_any_peer(&self) -> bool {
         self.enabled && self.bitswap.serves_any_peer()

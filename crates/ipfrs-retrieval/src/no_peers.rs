@@ -29,10 +29,10 @@ impl BitswapConfig {
         }
     }
 
-    /// Returns whether any peer that can connect may fetch blocks.
+    /// Returns whether any peer that can connect may fetch blocks: there are no peers.
     #[must_use]
     pub fn serves_any_peer(&self) -> bool {
-        self.enabled
+        false
     }
 }
 
