@@ -136,7 +136,7 @@ fn unknown_keys_are_errors_with_line_and_suggestion() {
         ("[log]\n[server]\nport = \"x\n", "config.toml, line 3: "),
         ("log = 1\n", "config.toml, line 1: log is a section: write [log], with its keys on the lines below"),
         ("\nmax_batch_size = 1\n", "line 2: max_batch_size is in no section: write it below the line [batch]"),
-        ("port = 1\n", "line 1: port is in no section: write it below the line [server] or [grpc] or "),
+        ("port = 1\n", "line 1: port is in no section: write it below the line [server] or [public] or "),
     ];
     for (text, expected) in cases {
         let complaint = complaint(text);
@@ -403,7 +403,8 @@ fn private_gateway_serves_no_peers_without_a_private_network() {
     assert!(complaint.contains("line 4: retrieval.bitswap.serve: ") && complaint.contains("set serve = false"));
     let key = "ab".repeat(32);
     let public = of("").replace("private_gateway = true\n", "");
-    for text in [of("serve = false\n"), of(&format!("private_network_key = \"{key}\"\n")), public] {
+    let read_only = of("[store]\nread_only = true\n");
+    for text in [of("serve = false\n"), of(&format!("private_network_key = \"{key}\"\n")), public, read_only] {
         let dir = tempfile::tempdir().unwrap();
         Config::load(&file(dir.path(), &text)).unwrap();
     }
