@@ -254,8 +254,8 @@ fn check_exposure(place: Place<'_>, addresses: &[SocketAddr]) -> Result<()> {
             format!(
                 "refusing to listen on {} for [{}]: it can be reached from other machines, and without authentication \
                  anyone could add content and stop the daemon. Set enabled = true in [auth] and create API keys, \
-                 publish only the read-only gateway with enabled = true in [public], or set allow_unauthenticated = true in \
-                 [server] (or IPFRS_SERVER_ALLOW_UNAUTHENTICATED=true) if the network is trusted",
+                 publish only the read-only gateway with enabled = true in [public], or set allow_unauthenticated = \
+                 true in [server] (or IPFRS_SERVER_ALLOW_UNAUTHENTICATED=true) if the network is trusted",
                 open.ip(),
                 place.section
             ),

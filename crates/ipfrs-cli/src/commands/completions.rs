@@ -15,8 +15,8 @@ pub(super) fn run(shell: Shell, out: &mut Output) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), PROGRAM, &mut script);
     if shell == Shell::Fish {
-        let mut lines = String::new();
-        add_deep_options(&mut Vec::new(), &Cli::command(), &mut lines);
+        let (command, mut lines) = (Cli::command(), String::new());
+        add_deep_options(&mut Vec::new(), &command, &mut lines);
         script.extend_from_slice(lines.as_bytes());
     }
     out.bytes(&script)
