@@ -29,4 +29,4 @@ pub use cores::cores;
 pub use error::{Error, ErrorKind, NotUnixfs, Result};
 pub use file_offset::FileOffset;
 pub use multibase::Base;
-pub use url_credentials::without_credentials;
+pub use url_credentials::{without_credentials, without_queries};

@@ -37,9 +37,9 @@ struct Change {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AuditedLater;
 
-/// Content that a request has stored, for its line of the audit log. An extension of the response.
+/// Content, pin or API key that a request has stored, for its line of the audit log. An extension of the response.
 #[derive(Debug, Clone)]
-pub(crate) struct StoredContent(pub(crate) String);
+pub(crate) struct StoredObject(pub(crate) String);
 
 impl Change {
     fn write(&mut self, status: &str) {
@@ -161,7 +161,7 @@ impl Admitted {
     /// Notes the outcome of a request that changes something.
     pub(crate) fn finished(self, response: &Response) {
         if let Some(mut change) = self.change.filter(|change| !change.is_written) {
-            if let Some(StoredContent(stored)) = response.extensions().get() {
+            if let Some(StoredObject(stored)) = response.extensions().get() {
                 change.target.push(' ');
                 change.target.push_str(stored);
             }

@@ -59,8 +59,14 @@ impl Service {
     }
 }
 
-/// Refuses requests from pages of other origins and bodies in content codings, and enforces the request deadline.
-async fn graphql_guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
+/// Refuses requests from pages of other origins and bodies in content codings, passes the request ID on to the service,
+/// and enforces the request deadline.
+async fn graphql_guard(
+    State(state): State<AppState>,
+    Extension(RequestId(id)): Extension<RequestId>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     if ui::asks_for_graphql_page(&request) {
         return ui::graphql_page(&state, &request);
     }
@@ -72,6 +78,7 @@ async fn graphql_guard(State(state): State<AppState>, request: Request, next: Ne
         response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         return response;
     }
+    request.headers_mut().insert(X_REQUEST_ID, id);
     let deadline = request.extensions().get().cloned();
     // The memory of responses counts for the client.
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();

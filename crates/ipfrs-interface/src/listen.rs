@@ -281,11 +281,12 @@ fn check_exposure(place: Place<'_>, addresses: &[SocketAddr]) -> Result<()> {
         Some(open) if !place.may_be_anywhere => Err(Error::new(
             ErrorKind::Forbidden,
             format!(
-                "refusing to listen on {}: it can be reached from other machines, and without authentication anyone could \
-                 add content and stop the daemon. Set enabled = true in [auth] and create API keys, publish only the \
-                 read-only gateway with enabled = true in [public], or set allow_unauthenticated = true in [server] (or \
-                 IPFRS_SERVER_ALLOW_UNAUTHENTICATED=true) if the network is trusted",
-                open.ip()
+                "refusing to listen on {} for [{}]: it can be reached from other machines, and without authentication \
+                 anyone could add content and stop the daemon. Set enabled = true in [auth] and create API keys, \
+                 publish only the read-only gateway with enabled = true in [public], or set allow_unauthenticated = \
+                 true in [server] (or IPFRS_SERVER_ALLOW_UNAUTHENTICATED=true) if the network is trusted",
+                open.ip(),
+                place.section
             ),
         )),
         _ => Ok(()),
