@@ -109,6 +109,8 @@ async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> 
         }
         let size = waiting.as_ref().map_or(0, |(_, size)| (*size).min(capacity));
         let permits = u32::try_from(size).unwrap_or(u32::MAX);
+        // A client that the rate limits make wait is not idle.
+        let idle_since = socket.reads_from().map_or(last_message, |time| time.max(last_message));
         tokio::select! {
             biased;
             changed = writer.stored.changed() => {
@@ -134,7 +136,7 @@ async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> 
                     waiting = Some((messages, size));
                 }
             }
-            () = sleep_until(last_message + idle), if waiting.is_none() => return End::Idle,
+            () = sleep_until(idle_since + idle), if waiting.is_none() => return End::Idle,
             () = state.lifecycle.drain_begun(), if waiting.is_none() => return End::Draining,
         }
     }
