@@ -422,14 +422,23 @@ mod tests {
         assert_eq!((0..100).filter(|host| taken(*host)).count(), 4);
     }
 
+    /// `IPFRS_ADDRESSES` sets their number.
     #[test]
     fn memory_is_bounded_under_any_number_of_addresses() {
-        let limiter = limiter(|config| config.max_clients = 1_000);
+        const MAX_CLIENTS: usize = 1_000;
+        /// Maximum memory of one client, in bytes.
+        const CLIENT_BYTES: usize = 200;
+        let addresses = std::env::var("IPFRS_ADDRESSES").map_or(100_000, |count| count.parse().unwrap());
+        let limiter = limiter(|config| config.max_clients = MAX_CLIENTS);
         let now = Instant::now();
-        for address in 0..100_000_u32 {
+        for address in 0..addresses {
             limiter.take_at(Client::of(std::net::Ipv4Addr::from_bits(address).into()), None, now).unwrap();
         }
-        assert!(limiter.shared().unwrap().buckets.len() <= 1_000);
+        let shared = limiter.shared().unwrap();
+        let clients = shared.buckets.len();
+        assert!(clients <= MAX_CLIENTS, "{clients}");
+        let memory = shared.buckets.memory_used().total() + clients * size_of::<Bucket>();
+        assert!(memory <= MAX_CLIENTS * CLIENT_BYTES, "{memory}");
     }
 
     #[test]
