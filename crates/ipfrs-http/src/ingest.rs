@@ -1,5 +1,6 @@
 //! `GET /ws/ingest`: stores the binary messages of a WebSocket as one object. docs/API.md describes the messages.
 
+mod memory;
 mod messages;
 mod session;
 mod writer;

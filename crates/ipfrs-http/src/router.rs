@@ -1,6 +1,6 @@
 //! The route table.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::{Extension, OriginalUri};
@@ -13,6 +13,7 @@ use ipfrs_middleware::websocket::WebSockets;
 use ipfrs_middleware::{FairPool, MemoryPool, Protection, RequestIds, RequestPermits, Requests, Rules};
 use ipfrs_node::Node;
 use prometheus::Registry;
+use tokio::sync::Semaphore;
 
 use crate::command_log::CommandLog;
 use crate::compression::Compression;
@@ -74,6 +75,7 @@ pub fn app(
         response_cache,
         permits: permits.clone(),
         ingest_permits: FairPool::new(node.config().ingest.max_connections, 1, usize::MAX),
+        ingest_memory: Arc::new(Semaphore::new(node.config().ingest.max_memory_bytes)),
         memory,
         auth: rules.auth,
         rate_limits: rules.rate_limits,

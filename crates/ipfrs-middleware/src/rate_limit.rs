@@ -428,7 +428,7 @@ mod tests {
         const MAX_CLIENTS: usize = 1_000;
         /// Maximum memory of one client, in bytes.
         const CLIENT_BYTES: usize = 200;
-        let addresses = std::env::var("IPFRS_ADDRESSES").map_or(100_000, |count| count.parse().unwrap());
+        let addresses: u32 = std::env::var("IPFRS_ADDRESSES").map_or(100_000, |count| count.parse().unwrap());
         let limiter = limiter(|config| config.max_clients = MAX_CLIENTS);
         let now = Instant::now();
         for address in 0..addresses {

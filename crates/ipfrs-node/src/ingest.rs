@@ -164,6 +164,12 @@ impl IngestObject {
         self.bytes
     }
 
+    /// Returns whether appended messages may stay in memory until they are committed.
+    #[must_use]
+    pub fn holds_messages(&self) -> bool {
+        matches!(self.object, Object::Tree(_))
+    }
+
     /// Returns how many of `messages`, from the first, the object can take.
     #[must_use]
     pub fn room_for(&self, messages: &[Bytes]) -> usize {

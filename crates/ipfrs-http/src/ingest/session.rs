@@ -8,9 +8,9 @@ use futures::FutureExt;
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_middleware::websocket::{Disconnected, Incoming, WebSocket, WebSocketCloseCode};
 use ipfrs_node::IngestStore;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 
+use super::memory::ConnectionMemory;
 use super::messages::{Request, Response};
 use super::writer::{Batch, Sink, Stored, Writer};
 use super::{Place, Target};
@@ -96,7 +96,7 @@ async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> 
     let config = &state.node.config().ingest;
     // The queue holds a message besides the one that arrives.
     let capacity = config.max_message_bytes + GATHERED_BYTES + MESSAGE_BYTES;
-    let memory = Arc::new(Semaphore::new(capacity));
+    let memory = ConnectionMemory::new(capacity, Arc::clone(&state.ingest_memory));
     let idle = Duration::from_secs(config.idle_seconds);
     let mut last_message = Instant::now();
     let mut waiting: Option<(Vec<Bytes>, usize)> = None;
@@ -107,8 +107,7 @@ async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> 
         {
             return end;
         }
-        let size = waiting.as_ref().map_or(0, |(_, size)| (*size).min(capacity));
-        let permits = u32::try_from(size).unwrap_or(u32::MAX);
+        let size = waiting.as_ref().map_or(0, |(_, size)| *size);
         // A client that the rate limits make wait is not idle.
         let idle_since = socket.reads_from().map_or(last_message, |time| time.max(last_message));
         tokio::select! {
@@ -122,9 +121,9 @@ async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> 
                     return End::Closed;
                 }
             }
-            permit = memory.clone().acquire_many_owned(permits), if waiting.is_some() => {
-                let (Ok(permit), Some((messages, _))) = (permit, waiting.take()) else { return End::Failed };
-                if writer.queue.send(Batch { messages, _memory: permit }).is_err() {
+            taken = memory.take(size), if waiting.is_some() => {
+                let (Some(memory), Some((messages, _))) = (taken, waiting.take()) else { return End::Failed };
+                if writer.queue.send(Batch { messages, memory }).is_err() {
                     return End::Failed;
                 }
             }

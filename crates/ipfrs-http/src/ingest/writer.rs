@@ -7,10 +7,11 @@ use bytes::Bytes;
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_middleware::{MemoryPool, RequestMemory};
 use ipfrs_node::{IngestObject, Node};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use super::memory::{QueuedMemory, UnstoredMemory};
 use super::{Place, Target};
 
 /// Number of bytes after which a writer commits although more messages wait.
@@ -27,7 +28,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// Messages with the memory that they use.
 pub(super) struct Batch {
     pub(super) messages: Vec<Bytes>,
-    pub(super) _memory: OwnedSemaphorePermit,
+    pub(super) memory: QueuedMemory,
 }
 
 /// Stored part of an object.
@@ -91,6 +92,11 @@ impl Sink {
             Self::Memory { bytes, .. } => *bytes,
             Self::Durable(object) => object.bytes(),
         }
+    }
+
+    /// Whether appended messages take memory until they are committed, beside that of the object itself.
+    fn holds_messages(&self) -> bool {
+        matches!(self, Self::Durable(object) if object.holds_messages())
     }
 
     /// Returns how many of `messages`, from the first, fit.
@@ -174,17 +180,19 @@ async fn write(
     let mut committing: Option<Stored> = None;
     // Time at which the first message after the last commit was appended, and the size before it.
     let mut waiting: Option<(Instant, u64)> = None;
+    let mut unstored = UnstoredMemory::default();
     loop {
         tokio::select! {
             biased;
             committed = sink.committed(), if committing.is_some() => {
                 committed?;
+                unstored.end_commit();
                 if let Some(committed) = committing.take() {
                     progress.send_replace(committed);
                 }
             }
             next = timeout(SETTLE_AFTER, batches.recv()) => match next {
-                Ok(Some(Batch { messages, _memory })) => {
+                Ok(Some(Batch { messages, memory })) => {
                     waiting.get_or_insert((Instant::now(), sink.bytes()));
                     if let Err(error) = take(&mut sink, messages, &mut stored, &progress).await {
                         // If the commit has failed, its error is the cause: it has undone what is appended to.
@@ -195,6 +203,9 @@ async fn write(
                             progress.send_replace(committed);
                         }
                         return Err(error);
+                    }
+                    if sink.holds_messages() {
+                        unstored.append(memory);
                     }
                 }
                 Ok(None) => break,
@@ -207,6 +218,7 @@ async fn write(
         };
         if committing.is_none() && waiting.is_some_and(is_due) {
             waiting = None;
+            unstored.begin_commit();
             sink.begin_commit().await?;
             stored.bytes = sink.bytes();
             committing = Some(stored);
