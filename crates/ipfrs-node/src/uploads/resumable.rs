@@ -92,15 +92,8 @@ impl Node {
         operation.pause(0);
         let state = State { offset: 0, expires: self.expiry(SystemTime::now()), phase: Phase::Settling };
         let state = watch::Sender::new(state);
-        let upload = Arc::new(Upload {
-            id,
-            client: current_client(),
-            record,
-            is_noted: Arc::default(),
-            state,
-            reserved,
-            operation: Some(operation),
-        });
+        let upload =
+            Arc::new(Upload { id, record, is_noted: Arc::default(), state, reserved, operation: Some(operation) });
         self.enter_upload(&upload)?;
         let (id, record) = (upload.id.clone(), upload.record.clone());
         let created = off_workers(move || spool.create(&id, &record));
@@ -243,6 +236,7 @@ impl Node {
         };
         let uploaded = imported.inspect_err(|_| upload.reserve_rest(upload.record.length, 0))?;
         let mut record = upload.record.clone();
+        record.client = None;
         record.imported = Some(Imported { cid: uploaded.cid.to_string(), blocks: uploaded.blocks });
         let (spool, id) = (spool.clone(), upload.id.clone());
         off_workers(move || {

@@ -1,7 +1,6 @@
 //! State of resumable uploads.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -74,9 +73,9 @@ impl Uploads {
     pub(super) fn enter(&self, upload: Arc<Upload>, most: usize) -> bool {
         let mut by_id = self.by_id.lock();
         let unfinished = || by_id.values().filter(|upload| !upload.is_finished());
-        let own = unfinished().filter(|other| other.client == upload.client).count() + 1;
+        let own = unfinished().filter(|other| other.record.client == upload.record.client).count() + 1;
         // This process itself needs no share.
-        let may_take = |free: usize| upload.client.is_none() || own <= free.max(1);
+        let may_take = |free: usize| upload.record.client.is_none() || own <= free.max(1);
         let has_room = most.checked_sub(unfinished().count() + 1).is_some_and(may_take);
         if has_room {
             by_id.insert(upload.id.clone(), upload);
@@ -107,8 +106,6 @@ impl Uploads {
 #[derive(Debug)]
 pub(super) struct Upload {
     pub(super) id: String,
-    /// Client that created it; `None` for uploads from before the daemon started.
-    pub(super) client: Option<IpAddr>,
     pub(super) record: Record,
     /// Whether the record on disk notes where a request began.
     pub(super) is_noted: Arc<AtomicBool>,
