@@ -1,6 +1,6 @@
 //! `GET /ws/ingest`: stores the binary messages of a WebSocket as one object. docs/API.md describes the messages.
 
-mod memory;
+pub(crate) mod memory;
 mod messages;
 mod session;
 mod writer;
@@ -90,9 +90,9 @@ pub(crate) async fn connect(
         key: "ingest.max_message_bytes",
     };
     let (shared, limits) = (state.clone(), message_limits(&state, &request));
-    let accepted = state.websockets.accept_with(&request, &[], messages, |mut socket, _| async move {
+    let accepted = state.websockets.accept_with(&request, &[], messages, move |mut socket, _| async move {
         socket.limit_rate(limits);
-        session::run(shared, socket, target).await;
+        session::run(shared, socket, client, target).await;
         drop(permit);
     });
     match accepted {

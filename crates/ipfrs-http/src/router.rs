@@ -1,6 +1,6 @@
 //! The route table.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use axum::Router;
 use axum::extract::{Extension, OriginalUri};
@@ -13,7 +13,6 @@ use ipfrs_middleware::websocket::WebSockets;
 use ipfrs_middleware::{FairPool, MemoryPool, Protection, RequestIds, RequestPermits, Requests, Rules};
 use ipfrs_node::Node;
 use prometheus::Registry;
-use tokio::sync::Semaphore;
 
 use crate::command_log::CommandLog;
 use crate::compression::Compression;
@@ -25,6 +24,7 @@ use crate::gateway::page::Pages;
 use crate::gateway::path_cache::PathCache;
 use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::ResponseCache;
+use crate::ingest::memory::IngestMemory;
 use crate::listed_routes::ListedRoutes;
 use crate::request_id::RequestId;
 use crate::route_table::{self, Part};
@@ -75,7 +75,7 @@ pub fn app(
         response_cache,
         permits: permits.clone(),
         ingest_permits: FairPool::new(node.config().ingest.max_connections, 1, usize::MAX),
-        ingest_memory: Arc::new(Semaphore::new(node.config().ingest.max_memory_bytes)),
+        ingest_memory: IngestMemory::new(&node.config().ingest),
         memory,
         auth: rules.auth,
         rate_limits: rules.rate_limits,

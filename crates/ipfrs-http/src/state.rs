@@ -10,7 +10,6 @@ use ipfrs_middleware::websocket::WebSockets;
 use ipfrs_middleware::{Client, FairPool, MemoryPool, RequestIds, RequestPermits};
 use ipfrs_node::Node;
 use prometheus::Registry;
-use tokio::sync::Semaphore;
 
 use crate::access_rule::Access;
 use crate::command_log::CommandLog;
@@ -21,6 +20,7 @@ use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
 use crate::gateway::path_cache::PathCache;
 use crate::gateway::response_cache::ResponseCache;
+use crate::ingest::memory::IngestMemory;
 use crate::{ApiConfig, GatewayConfig, HttpMetrics, Lifecycle, LogLevels};
 
 /// Shared state of all handlers. Clones share it.
@@ -44,8 +44,8 @@ pub(crate) struct Shared {
     pub(crate) permits: RequestPermits,
     /// Permits of connections that send objects.
     pub(crate) ingest_permits: FairPool<Client>,
-    /// Bytes for the messages of these connections.
-    pub(crate) ingest_memory: Arc<Semaphore>,
+    /// Memory for the messages of these connections.
+    pub(crate) ingest_memory: IngestMemory,
     /// Memory for request bodies that must be held as a whole.
     pub(crate) memory: MemoryPool,
     /// Decides who may do what.

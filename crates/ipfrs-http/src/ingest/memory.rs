@@ -2,61 +2,122 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use ipfrs_core::fair_pool::{FairPool, Share};
+use ipfrs_middleware::Client;
+use ipfrs_node::IngestConfig;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+/// Bytes of a message besides its content, in the memory of the queue.
+pub(super) const MESSAGE_BYTES: usize = 64;
+/// Bytes of messages that have arrived after which they are passed to the writer.
+pub(super) const GATHERED_BYTES: usize = 1024 * 1024;
 /// Maximum number of bytes of messages that an object holds while they are hashed and stored.
 const MAX_UNSTORED_BYTES: usize = 24 * 1024 * 1024;
+
+/// Memory for the messages of all connections (`ingest.max_memory_bytes`). A client holds at most as much as is free
+/// for others, because its messages may wait for long: for another writer of the same file.
+#[derive(Debug, Clone)]
+pub(crate) struct IngestMemory {
+    pool: FairPool<Client>,
+    /// Bytes that the queue of a connection may hold.
+    queue_bytes: usize,
+    /// Notified when memory is released.
+    released: Arc<Notify>,
+}
+
+impl IngestMemory {
+    /// Creates the memory.
+    pub(crate) fn new(config: &IngestConfig) -> Self {
+        // The queue holds a message besides the one that arrives.
+        let queue_bytes = config.max_message_bytes + GATHERED_BYTES + MESSAGE_BYTES;
+        let pool = FairPool::new(config.max_memory_bytes, queue_bytes, usize::MAX);
+        Self { pool, queue_bytes, released: Arc::default() }
+    }
+
+    /// Returns the memory for a connection of `client`.
+    pub(super) fn of_connection(&self, client: Client) -> ConnectionMemory {
+        ConnectionMemory { all: self.clone(), client, queue: Arc::new(Semaphore::new(self.queue_bytes)) }
+    }
+
+    /// Waits until the client may hold `bytes` more.
+    async fn take(&self, client: Client, bytes: usize) -> HeldMemory {
+        loop {
+            let released = self.released.notified();
+            if let Ok(share) = self.pool.take(client, bytes) {
+                return HeldMemory { share, released: Arc::clone(&self.released) };
+            }
+            released.await;
+        }
+    }
+}
 
 /// Memory for the messages of one connection.
 #[derive(Debug)]
 pub(super) struct ConnectionMemory {
+    all: IngestMemory,
+    client: Client,
     /// Bytes that the queue may hold.
     queue: Arc<Semaphore>,
-    capacity: usize,
-    /// Bytes that all connections may hold. Connections get them in the order in which they wait. No client keeps
-    /// others from them: once messages have arrived, only the daemon works on them.
-    all: Arc<Semaphore>,
+}
+
+impl ConnectionMemory {
+    /// Waits for memory for messages of `bytes`. More than the queue may hold count as all of it.
+    pub(super) async fn take(&self, bytes: usize) -> Option<QueuedMemory> {
+        let bytes = bytes.min(self.all.queue_bytes);
+        let queue = Arc::clone(&self.queue).acquire_many_owned(u32::try_from(bytes).ok()?).await.ok()?;
+        Some(QueuedMemory { held: self.all.take(self.client, bytes).await, _queue: queue })
+    }
 }
 
 /// Memory that messages hold while they are in the queue.
 #[derive(Debug)]
 pub(super) struct QueuedMemory {
+    held: HeldMemory,
     _queue: OwnedSemaphorePermit,
-    all: OwnedSemaphorePermit,
 }
 
-impl ConnectionMemory {
-    /// Creates the memory of a connection, with at most `capacity` bytes in the queue.
-    pub(super) fn new(capacity: usize, all: Arc<Semaphore>) -> Self {
-        Self { queue: Arc::new(Semaphore::new(capacity)), capacity, all }
+/// A part of the memory of all connections.
+#[derive(Debug)]
+struct HeldMemory {
+    share: Share<Client>,
+    released: Arc<Notify>,
+}
+
+impl HeldMemory {
+    fn bytes(&self) -> usize {
+        self.share.units()
     }
 
-    /// Waits for memory for messages of `bytes`. More than the queue may hold count as all of it.
-    pub(super) async fn take(&self, bytes: usize) -> Option<QueuedMemory> {
-        let permits = u32::try_from(bytes.min(self.capacity)).unwrap_or(u32::MAX);
-        let queue = Arc::clone(&self.queue).acquire_many_owned(permits).await.ok()?;
-        let all = Arc::clone(&self.all).acquire_many_owned(permits).await.ok()?;
-        Some(QueuedMemory { _queue: queue, all })
+    fn shrink_to(&mut self, bytes: usize) {
+        if bytes < self.bytes() {
+            self.share.shrink_to(bytes);
+            self.released.notify_waiters();
+        }
+    }
+}
+
+impl Drop for HeldMemory {
+    fn drop(&mut self) {
+        self.shrink_to(0);
     }
 }
 
 /// Memory of the messages that an object has taken, until they are stored.
 #[derive(Debug, Default)]
 pub(super) struct UnstoredMemory {
-    appended: Option<OwnedSemaphorePermit>,
-    committing: Option<OwnedSemaphorePermit>,
+    appended: Option<HeldMemory>,
+    committing: Option<HeldMemory>,
 }
 
 impl UnstoredMemory {
     /// Keeps the memory of messages that were appended, up to what an object holds.
     pub(super) fn append(&mut self, memory: QueuedMemory) {
-        let mut appended = memory.all;
-        if let Some(before) = self.appended.take() {
-            appended.merge(before);
+        let mut appended = memory.held;
+        if let Some(before) = &mut self.appended {
+            appended.share.take_over(&mut before.share);
         }
-        let committing = self.committing.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let excess = (appended.num_permits() + committing).saturating_sub(MAX_UNSTORED_BYTES);
-        drop(appended.split(excess.min(appended.num_permits())));
+        let committing = self.committing.as_ref().map_or(0, HeldMemory::bytes);
+        appended.shrink_to(MAX_UNSTORED_BYTES.saturating_sub(committing));
         self.appended = Some(appended);
     }
 
@@ -73,46 +134,71 @@ impl UnstoredMemory {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use futures::FutureExt;
 
     use super::*;
+
+    const MIB: usize = 1024 * 1024;
+
+    fn memory(max_message_bytes: usize, max_memory_bytes: usize) -> IngestMemory {
+        IngestMemory::new(&IngestConfig { max_message_bytes, max_memory_bytes, ..IngestConfig::default() })
+    }
+
+    fn client(number: u8) -> Client {
+        Client::of([192, 0, 2, number].into())
+    }
 
     fn take(connection: &ConnectionMemory, bytes: usize) -> Option<QueuedMemory> {
         connection.take(bytes).now_or_never().flatten()
     }
 
     #[test]
-    fn connections_wait_until_messages_of_others_are_committed() {
-        let all = Arc::new(Semaphore::new(100));
-        let [one, other] = [80, 80].map(|capacity| ConnectionMemory::new(capacity, Arc::clone(&all)));
+    fn messages_hold_memory_until_they_are_committed() {
+        let memory = memory(MIB, 10 * MIB);
+        let connections = [1, 1].map(|number| memory.of_connection(client(number)));
         let mut unstored = UnstoredMemory::default();
-        unstored.append(take(&one, 60).unwrap());
-        assert!(take(&other, 60).is_none());
-        // The queue is empty again.
-        unstored.append(take(&one, 40).unwrap());
+        for _ in 0..5 {
+            // The queue is empty again each time.
+            unstored.append(take(&connections[0], MIB).unwrap());
+        }
+        assert!(take(&connections[1], MIB).is_none(), "a client leaves half for others");
+        assert!(take(&memory.of_connection(client(2)), MIB).is_some());
         unstored.begin_commit();
-        assert!(take(&other, 1).is_none());
+        assert!(take(&connections[1], MIB).is_none());
+        let mut waiting = pin!(connections[1].take(MIB));
+        assert!(waiting.as_mut().now_or_never().is_none());
         unstored.end_commit();
-        let held = take(&other, 1_000).unwrap();
-        assert_eq!(all.available_permits(), 20, "a long message takes all of the queue");
-        assert!(take(&other, 1).is_none());
+        assert!(waiting.now_or_never().flatten().is_some(), "the connection goes on");
+        assert_eq!(memory.pool.held(client(1)), 0);
+    }
+
+    #[test]
+    fn queue_of_a_connection_holds_a_message_and_what_was_gathered() {
+        let memory = memory(3 * MIB, 100 * MIB);
+        let connection = memory.of_connection(client(1));
+        let held = take(&connection, 100 * MIB).unwrap();
+        assert_eq!(memory.pool.held(client(1)), 4 * MIB + MESSAGE_BYTES);
+        assert!(take(&connection, 1).is_none());
         drop(held);
-        assert_eq!(all.available_permits(), 100);
+        assert!(take(&connection, 1).is_some());
     }
 
     #[test]
     fn object_holds_a_part_of_what_was_appended() {
-        const TOTAL: usize = 4 * MAX_UNSTORED_BYTES;
-        let all = Arc::new(Semaphore::new(TOTAL));
-        let connection = ConnectionMemory::new(TOTAL, Arc::clone(&all));
+        let memory = memory(MAX_UNSTORED_BYTES, 8 * MAX_UNSTORED_BYTES);
+        let connection = memory.of_connection(client(1));
         let mut unstored = UnstoredMemory::default();
         unstored.append(take(&connection, MAX_UNSTORED_BYTES / 2).unwrap());
         unstored.begin_commit();
         for _ in 0..10 {
             unstored.append(take(&connection, MAX_UNSTORED_BYTES).unwrap());
-            assert_eq!(all.available_permits(), TOTAL - MAX_UNSTORED_BYTES);
+            assert_eq!(memory.pool.held(client(1)), MAX_UNSTORED_BYTES);
         }
         unstored.end_commit();
-        assert_eq!(all.available_permits(), TOTAL - MAX_UNSTORED_BYTES / 2);
+        assert_eq!(memory.pool.held(client(1)), MAX_UNSTORED_BYTES / 2);
+        drop(unstored);
+        assert_eq!(memory.pool.held(client(1)), 0);
     }
 }

@@ -1,26 +1,21 @@
 //! One connection, which sends one object.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use ipfrs_core::{Error, ErrorKind};
+use ipfrs_middleware::Client;
 use ipfrs_middleware::websocket::{Disconnected, Incoming, WebSocket, WebSocketCloseCode};
 use ipfrs_node::IngestStore;
 use tokio::time::{Instant, sleep_until};
 
-use super::memory::ConnectionMemory;
+use super::memory::{GATHERED_BYTES, MESSAGE_BYTES};
 use super::messages::{Request, Response};
 use super::writer::{Batch, Sink, Stored, Writer};
 use super::{Place, Target};
 use crate::json_object;
 use crate::state::AppState;
-
-/// Bytes of a message besides its content, in the memory of the queue.
-const MESSAGE_BYTES: usize = 64;
-/// Bytes of messages that have arrived after which they are passed to the writer.
-const GATHERED_BYTES: usize = 1024 * 1024;
 
 /// Reason why the reading of messages ended.
 enum End {
@@ -38,7 +33,7 @@ enum End {
 }
 
 /// Serves a client until its object ends.
-pub(super) async fn run(state: AppState, mut socket: WebSocket, target: Target) {
+pub(super) async fn run(state: AppState, mut socket: WebSocket, client: Client, target: Target) {
     let sink = match Sink::open(&state.node, &state.memory, &target).await {
         Ok(sink) => sink,
         Err(error) => return fail(&mut socket, &error).await,
@@ -49,7 +44,7 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket, target: Target) 
         return;
     }
     let mut writer = Writer::start(sink);
-    let end = read(&state, &mut socket, &mut writer).await;
+    let end = read(&state, &mut socket, client, &mut writer).await;
     let Writer { queue, stored: progress, task } = writer;
     drop(queue);
     // Messages that have arrived are stored even if the client is gone.
@@ -92,12 +87,9 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket, target: Target) 
 }
 
 /// Passes messages to the writer, and sends what it has stored.
-async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> End {
-    let config = &state.node.config().ingest;
-    // The queue holds a message besides the one that arrives.
-    let capacity = config.max_message_bytes + GATHERED_BYTES + MESSAGE_BYTES;
-    let memory = ConnectionMemory::new(capacity, Arc::clone(&state.ingest_memory));
-    let idle = Duration::from_secs(config.idle_seconds);
+async fn read(state: &AppState, socket: &mut WebSocket, client: Client, writer: &mut Writer) -> End {
+    let memory = state.ingest_memory.of_connection(client);
+    let idle = Duration::from_secs(state.node.config().ingest.idle_seconds);
     let mut last_message = Instant::now();
     let mut waiting: Option<(Vec<Bytes>, usize)> = None;
     let mut end: Option<End> = None;
