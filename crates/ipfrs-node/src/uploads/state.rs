@@ -1,19 +1,23 @@
 //! State of resumable uploads.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
+use ipfrs_core::fair_pool::{FairPool, Share};
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
+use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinHandle;
 
 use super::ledger::{Ledger, Need, Reservation};
 use super::options::Uploaded;
 use super::spool::{Record, Spool};
+use crate::current_client;
 use crate::operations::Operation;
 
 /// Status of a resumable upload.
@@ -35,6 +39,16 @@ pub struct UploadStatus {
     pub uploaded: Option<Uploaded>,
 }
 
+/// Minimum number of uploads that can be received at the same time, however few files may be open.
+const MIN_OPEN_FILES: u64 = 32;
+
+/// Returns how many uploads can be received at the same time: half of the files that connections leave for the store and
+/// for requests.
+fn max_open_files() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::from(u32::MAX));
+    usize::try_from((limit / 16).max(MIN_OPEN_FILES)).unwrap_or(usize::MAX)
+}
+
 /// All resumable uploads of a node.
 #[derive(Debug)]
 pub(crate) struct Uploads {
@@ -42,6 +56,9 @@ pub(crate) struct Uploads {
     /// Disk space that unfinished uploads need.
     pub(super) ledger: Ledger,
     pub(super) by_id: Mutex<HashMap<String, Arc<Upload>>>,
+    /// Permits for files that are open while a client sends. A client that pauses keeps its file open, because the
+    /// kernel reports a failed write only while it is.
+    open_files: FairPool<IpAddr>,
     /// Initialized after the uploads on disk are loaded.
     pub(super) loaded: OnceCell<()>,
     /// The background task that removes expired uploads.
@@ -54,6 +71,7 @@ impl Uploads {
             spool: Spool::new(repo),
             ledger: Ledger::default(),
             by_id: Mutex::default(),
+            open_files: FairPool::new(max_open_files(), 1, usize::MAX),
             loaded: OnceCell::new(),
             expiry_task: Mutex::default(),
         }
@@ -81,6 +99,24 @@ impl Uploads {
             by_id.insert(upload.id.clone(), upload);
         }
         has_room
+    }
+
+    /// Takes a permit for the file of an upload that the current client continues. This process itself needs none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::RateLimited`] if as many files of the client are open as are left for all others.
+    pub(super) fn open_file_permit(&self) -> Result<Option<Share<IpAddr>>> {
+        let Some(client) = current_client() else { return Ok(None) };
+        self.open_files.take(client, 1).map(Some).map_err(|_| {
+            let most = self.open_files.capacity();
+            Error::new(
+                ErrorKind::RateLimited,
+                format!(
+                    "as many uploads of this client are being received as are left for all others, of {most} (a \
+                     sixteenth of the limit on open files): try again when one has ended"
+                ),
+            )
+        })
     }
 
     pub(super) fn put(&self, upload: Arc<Upload>) {
