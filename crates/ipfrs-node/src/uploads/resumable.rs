@@ -139,7 +139,8 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::Conflict`] if `offset` is not the offset of the upload, or another request is sending;
     /// [`ErrorKind::TooLarge`] if the content exceeds the length of the upload, in which case none of it is kept;
-    /// [`ErrorKind::RateLimited`] if too many uploads of the client are being received; otherwise the error of `content`, the disk or the import, in which case the bytes that arrived are kept.
+    /// [`ErrorKind::RateLimited`] if too many uploads of the client are being received; otherwise the error of
+    /// `content`, the disk or the import, in which case the bytes that arrived are kept.
     pub async fn continue_upload<S>(
         &self,
         id: &str,

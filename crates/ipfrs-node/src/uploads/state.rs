@@ -42,8 +42,8 @@ pub struct UploadStatus {
 /// Minimum number of uploads that can be received at the same time, however few files may be open.
 const MIN_OPEN_FILES: u64 = 32;
 
-/// Returns how many uploads can be received at the same time: half of the files that connections leave for the store and
-/// for requests.
+/// Returns the number of uploads that can be received at the same time: half of the files that connections leave for
+/// the store and for requests.
 fn max_open_files() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::from(u32::MAX));
     usize::try_from((limit / 16).max(MIN_OPEN_FILES)).unwrap_or(usize::MAX)
