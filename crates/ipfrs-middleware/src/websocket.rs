@@ -280,7 +280,9 @@ impl WebSocket {
     pub async fn receive(&mut self) -> Option<Incoming> {
         let heartbeat = self.shared.config.heartbeat();
         loop {
-            let since = self.pinged.unwrap_or(self.heard);
+            // A client that is not read is not silent.
+            let read_since = self.reads_from.map_or(self.heard, |time| time.max(self.heard));
+            let since = self.pinged.unwrap_or(read_since);
             let reads_from = self.reads_from.filter(|time| *time > Instant::now());
             let inner = &mut self.inner;
             let incoming = async {
