@@ -144,7 +144,7 @@ async fn client_that_waits_for_ingested_bytes_is_not_idle() {
     const MESSAGE: usize = 20_000;
     let gateway = start(|config| {
         (config.rate_limit.bytes_per_second, config.rate_limit.burst_bytes) = (1, 3 * MESSAGE as u64);
-        config.ingest.idle_seconds = 1;
+        config.ingest.idle_seconds = 2;
     })
     .await;
     let mut socket = Client::open(gateway.address(), "/ws/ingest?store=memory", &[]).await.unwrap();

@@ -40,8 +40,8 @@ fn clients_that_hold_all_connections_stop_no_other_request() {
     daemon.kill();
 }
 
-/// Creates a resumable upload and begins to continue it. Returns the connection, and the head of the response: `100` once
-/// the upload is being received.
+/// Creates a resumable upload and begins to continue it. Returns the connection, and the head of the response, which is
+/// 100 once the upload is being received.
 fn begin_upload(daemon: &Daemon) -> (TcpStream, String) {
     let request = "POST /v1/stream/upload HTTP/1.1\r\nHost: x\r\nTus-Resumable: 1.0.0\r\nUpload-Length: 10\r\n\
                    Content-Length: 0\r\n\r\n";
