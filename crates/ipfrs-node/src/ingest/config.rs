@@ -18,7 +18,7 @@ pub struct IngestConfig {
     pub enabled: bool,
     /// Maximum number of connections. One client gets at most as many as are free for others.
     pub max_connections: usize,
-    /// Maximum length of a message, in bytes. A connection holds up to three of them in memory.
+    /// Maximum length of a message, in bytes. A connection holds up to four of them in memory.
     pub max_message_bytes: usize,
     /// Maximum size of an object, in bytes.
     pub max_object_bytes: u64,

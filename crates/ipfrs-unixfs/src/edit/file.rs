@@ -33,7 +33,8 @@ const MAX_STAGED_BYTES: usize = 4 * 1024 * 1024;
 pub const MAX_HOLE_BYTES: u64 = 4 << 30;
 
 /// A change of one file: truncation, and writes at increasing offsets. Memory is bounded: 4 MiB of gathered content,
-/// about 8 MiB of new blocks, as many leaves that are being stored, and the nodes on the path to the current offset.
+/// about 8 MiB of new blocks, as many leaves that are being stored, and the nodes on the path to the current offset. A
+/// buffer that was written stays until the last block in it is stored, unless it is over 16 MiB.
 ///
 /// The layout is that of Kubo's mutable files. Content within the file is replaced in the existing blocks. Content
 /// beyond its end is appended in the trickle layout. Each 2 MiB of it are split by themselves, and a leaf that is not
