@@ -1,11 +1,12 @@
 //! Changes of files, compared with imports of the result and with a model.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use ipfrs_core::{Block, Cid, Result};
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Block, Cid, Result, codec};
 use ipfrs_unixfs::{
     BlockSink, BlockSource, Chunker, CidFormat, FileEdit, ImportOptions, Layout, Mtime, NewLink, Overrides,
 };
@@ -139,6 +140,42 @@ async fn leaf_that_is_being_stored_can_be_overwritten() {
         content[offset as usize..][..written.len()].copy_from_slice(&written);
         assert_eq!(read_file(&store.0, &cid), content);
     }
+}
+
+/// A store that keeps the order in which blocks are put.
+#[derive(Default)]
+struct Ordered {
+    blocks: Memory,
+    order: Mutex<Vec<Cid>>,
+}
+
+#[async_trait]
+impl BlockSink for Ordered {
+    async fn put(&self, blocks: Vec<Block>) -> Result<()> {
+        self.order.lock().unwrap().extend(blocks.iter().map(|block| *block.cid()));
+        self.blocks.put(blocks).await
+    }
+}
+
+#[async_trait]
+impl BlockSource for Ordered {
+    async fn block(&self, cid: &Cid) -> Result<Bytes> {
+        self.blocks.block(cid).await
+    }
+}
+
+#[tokio::test]
+async fn leaves_are_stored_in_the_order_of_the_file() {
+    let (store, content) = (Arc::new(Ordered::default()), random_bytes(9 * 1024 * 1024 + 1));
+    let mut edit = open_with(&store, &empty_file(&store.blocks, v1()), Chunker::default()).await;
+    edit.write(content.clone()).await.unwrap();
+    let (_, rest) = edit.finish().await.unwrap();
+    let mut stored = store.order.lock().unwrap().clone();
+    stored.extend(rest.iter().map(|block| *block.cid()));
+    stored.retain(|cid| cid.codec() == codec::RAW);
+    let leaf = |data: &[u8]| Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::copy_from_slice(data)).unwrap();
+    let leaves: Vec<_> = content.chunks(256 * 1024).map(|data| *leaf(data).cid()).collect();
+    assert_eq!(stored, leaves);
 }
 
 #[tokio::test]
