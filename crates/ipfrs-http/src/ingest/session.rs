@@ -1,6 +1,7 @@
 //! One connection, which sends one object.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -50,7 +51,7 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket, target: Target) 
     }
     let mut writer = Writer::start(sink);
     let end = read(&state, &mut socket, &mut writer).await;
-    let Writer { queue, stored: progress, task } = writer;
+    let Writer { queue, stored: progress, task, .. } = writer;
     drop(queue);
     // Messages that have arrived are stored even if the client is gone.
     let outcome =
@@ -125,6 +126,7 @@ async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> 
                 if writer.queue.send(Batch { messages, _memory: permit }).is_err() {
                     return End::Failed;
                 }
+                writer.is_batch_waiting.store(false, Ordering::Release);
             }
             incoming = socket.receive(), if waiting.is_none() => {
                 last_message = Instant::now();
@@ -132,6 +134,7 @@ async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> 
                 end = ended;
                 if !messages.is_empty() {
                     waiting = Some((messages, size));
+                    writer.is_batch_waiting.store(true, Ordering::Release);
                 }
             }
             () = sleep_until(last_message + idle), if waiting.is_none() => return End::Idle,
