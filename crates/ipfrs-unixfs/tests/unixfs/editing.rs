@@ -1,5 +1,6 @@
 //! Changes of files, compared with imports of the result and with a model.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use ipfrs_unixfs::{
 };
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
+use tokio::sync::Barrier;
+use tokio::time::timeout;
 
 use crate::harness::{Memory, import_file, random_bytes, read_file};
 
@@ -140,6 +143,47 @@ async fn leaf_that_is_being_stored_can_be_overwritten() {
         content[offset as usize..][..written.len()].copy_from_slice(&written);
         assert_eq!(read_file(&store.0, &cid), content);
     }
+}
+
+/// A store whose puts end four at a time.
+struct Fours {
+    blocks: Memory,
+    four: Barrier,
+    running: AtomicUsize,
+    most: AtomicUsize,
+}
+
+#[async_trait]
+impl BlockSink for Fours {
+    async fn put(&self, blocks: Vec<Block>) -> Result<()> {
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
+        self.four.wait().await;
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        self.blocks.put(blocks).await
+    }
+}
+
+#[async_trait]
+impl BlockSource for Fours {
+    async fn block(&self, cid: &Cid) -> Result<Bytes> {
+        self.blocks.block(cid).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_puts_are_in_progress_while_leaves_are_hashed() {
+    let (blocks, four) = (Memory::default(), Barrier::new(4));
+    let store = Arc::new(Fours { blocks, four, running: AtomicUsize::new(0), most: AtomicUsize::new(0) });
+    let content = random_bytes(32 * 1024 * 1024);
+    let mut edit = open_with(&store, &empty_file(&store.blocks, v1()), Chunker::default()).await;
+    let written = async {
+        edit.write(content.clone()).await.unwrap();
+        finish(&store.blocks, edit).await.0.cid
+    };
+    let cid = timeout(Duration::from_secs(60), written).await.expect("puts wait for each other");
+    assert_eq!(store.most.load(Ordering::SeqCst), 4);
+    assert_eq!(read_file(&store.blocks, &cid), content);
 }
 
 /// A store that keeps the order in which blocks are put.
