@@ -11,8 +11,9 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 pub(super) const MESSAGE_BYTES: usize = 64;
 /// Bytes of messages that have arrived after which they are passed to the writer.
 pub(super) const GATHERED_BYTES: usize = 1024 * 1024;
-/// Maximum number of bytes of messages that an object holds while they are hashed and stored.
-const MAX_UNSTORED_BYTES: usize = 24 * 1024 * 1024;
+/// Maximum number of bytes of messages that an object holds while they are hashed and stored, with the rest of a message
+/// of which a part is stored.
+const MAX_UNSTORED_BYTES: usize = 40 * 1024 * 1024;
 
 /// Memory for the messages of all connections (`ingest.max_memory_bytes`). A client holds at most as much as is free
 /// for others, because its messages may wait for long: for another writer of the same file.
@@ -43,11 +44,16 @@ impl IngestMemory {
     async fn take(&self, client: Client, bytes: usize) -> HeldMemory {
         loop {
             let released = self.released.notified();
-            if let Ok(share) = self.pool.take(client, bytes) {
-                return HeldMemory { share, released: Arc::clone(&self.released) };
+            if let Some(held) = self.try_take(client, bytes) {
+                return held;
             }
             released.await;
         }
+    }
+
+    fn try_take(&self, client: Client, bytes: usize) -> Option<HeldMemory> {
+        let share = self.pool.take(client, bytes).ok()?;
+        Some(HeldMemory { share, released: Arc::clone(&self.released) })
     }
 }
 
@@ -61,11 +67,19 @@ pub(super) struct ConnectionMemory {
 }
 
 impl ConnectionMemory {
-    /// Waits for memory for messages of `bytes`. More than the queue may hold count as all of it.
-    pub(super) async fn take(&self, bytes: usize) -> Option<QueuedMemory> {
+    /// Waits for memory for messages of `bytes`. More than the queue may hold count as all of it. Calls
+    /// `waits_for_others` when the queue has room, but other messages of the client, or of others, hold the memory.
+    pub(super) async fn take(&self, bytes: usize, waits_for_others: impl FnOnce()) -> Option<QueuedMemory> {
         let bytes = bytes.min(self.all.queue_bytes);
         let queue = Arc::clone(&self.queue).acquire_many_owned(u32::try_from(bytes).ok()?).await.ok()?;
-        Some(QueuedMemory { held: self.all.take(self.client, bytes).await, _queue: queue })
+        let held = match self.all.try_take(self.client, bytes) {
+            Some(held) => held,
+            None => {
+                waits_for_others();
+                self.all.take(self.client, bytes).await
+            }
+        };
+        Some(QueuedMemory { held, _queue: queue })
     }
 }
 
@@ -134,6 +148,7 @@ impl UnstoredMemory {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::pin::pin;
 
     use futures::FutureExt;
@@ -151,7 +166,7 @@ mod tests {
     }
 
     fn take(connection: &ConnectionMemory, bytes: usize) -> Option<QueuedMemory> {
-        connection.take(bytes).now_or_never().flatten()
+        connection.take(bytes, || {}).now_or_never().flatten()
     }
 
     #[test]
@@ -167,8 +182,9 @@ mod tests {
         assert!(take(&memory.of_connection(client(2)), MIB).is_some());
         unstored.begin_commit();
         assert!(take(&connections[1], MIB).is_none());
-        let mut waiting = pin!(connections[1].take(MIB));
-        assert!(waiting.as_mut().now_or_never().is_none());
+        let has_waited = Cell::new(false);
+        let mut waiting = pin!(connections[1].take(MIB, || has_waited.set(true)));
+        assert!(waiting.as_mut().now_or_never().is_none() && has_waited.get());
         unstored.end_commit();
         assert!(waiting.now_or_never().flatten().is_some(), "the connection goes on");
         assert_eq!(memory.pool.held(client(1)), 0);

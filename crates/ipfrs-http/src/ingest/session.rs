@@ -1,5 +1,7 @@
 //! One connection, which sends one object.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -45,7 +47,7 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket, client: Client, 
     }
     let mut writer = Writer::start(sink);
     let end = read(&state, &mut socket, client, &mut writer).await;
-    let Writer { queue, stored: progress, task } = writer;
+    let Writer { queue, stored: progress, task, .. } = writer;
     drop(queue);
     // Messages that have arrived are stored even if the client is gone.
     let outcome =
@@ -90,6 +92,9 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket, client: Client, 
 async fn read(state: &AppState, socket: &mut WebSocket, client: Client, writer: &mut Writer) -> End {
     let memory = state.ingest_memory.of_connection(client);
     let idle = Duration::from_secs(state.node.config().ingest.idle_seconds);
+    // The writer does not wait for a batch that waits for what others hold.
+    let is_batch_waiting = Arc::clone(&writer.is_batch_waiting);
+    let waits_for_others = || is_batch_waiting.store(false, Ordering::Release);
     let mut last_message = Instant::now();
     let mut waiting: Option<(Vec<Bytes>, usize)> = None;
     let mut end: Option<End> = None;
@@ -113,11 +118,12 @@ async fn read(state: &AppState, socket: &mut WebSocket, client: Client, writer: 
                     return End::Closed;
                 }
             }
-            taken = memory.take(size), if waiting.is_some() => {
+            taken = memory.take(size, waits_for_others), if waiting.is_some() => {
                 let (Some(memory), Some((messages, _))) = (taken, waiting.take()) else { return End::Failed };
                 if writer.queue.send(Batch { messages, memory }).is_err() {
                     return End::Failed;
                 }
+                writer.is_batch_waiting.store(false, Ordering::Release);
             }
             incoming = socket.receive(), if waiting.is_none() => {
                 last_message = Instant::now();
@@ -125,6 +131,7 @@ async fn read(state: &AppState, socket: &mut WebSocket, client: Client, writer: 
                 end = ended;
                 if !messages.is_empty() {
                     waiting = Some((messages, size));
+                    writer.is_batch_waiting.store(true, Ordering::Release);
                 }
             }
             () = sleep_until(idle_since + idle), if waiting.is_none() => return End::Idle,
