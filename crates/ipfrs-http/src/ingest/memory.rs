@@ -11,8 +11,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 pub(super) const MESSAGE_BYTES: usize = 64;
 /// Bytes of messages that have arrived after which they are passed to the writer.
 pub(super) const GATHERED_BYTES: usize = 1024 * 1024;
-/// Maximum number of bytes of messages that an object holds while they are hashed and stored, with the rest of a message
-/// of which a part is stored.
+/// Maximum number of bytes of messages that an object holds while they are hashed and stored, with the rest of a
+/// message of which a part is stored.
 const MAX_UNSTORED_BYTES: usize = 40 * 1024 * 1024;
 
 /// Memory for the messages of all connections (`ingest.max_memory_bytes`). A client holds at most as much as is free
