@@ -41,7 +41,8 @@ impl Node {
     ///
     /// # Errors
     /// If the path is not a file, or does not exist and is not created; [`ErrorKind::Conflict`] if the file was
-    /// moved, removed or replaced meanwhile, or is an object that is being ingested; otherwise errors of the content or the store.
+    /// moved, removed or replaced meanwhile, or is an object that is being ingested; otherwise errors of the content or
+    /// the store.
     pub async fn write_to_tree(
         &self,
         path: &MutablePath,
