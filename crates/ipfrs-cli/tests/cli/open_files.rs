@@ -60,7 +60,7 @@ fn begin_upload(daemon: &Daemon) -> (TcpStream, String) {
 
 #[test]
 fn uploads_of_one_client_leave_files_for_others() {
-    // Of 32 uploads.
+    // The daemon receives 32 uploads at the same time.
     const OF_ONE_CLIENT: usize = 16;
     let place = Place::new();
     let command = place.command(&["gateway", "start", "--port", "0", "--workers", "2"]);
