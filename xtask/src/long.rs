@@ -14,14 +14,15 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{host, places};
 
-/// Settings of the long tests: seconds of the gc stress test, kills of the store and of a daemon, power failures of
-/// the disk tests, rounds of the tests that repeat a load, histories of the writer, addresses of clients, and cases of
+/// Settings of the long tests: seconds of the gc stress test, kills of the store and of a daemon, power failures below
+/// a store and below a daemon, which starts after each of them, rounds of the tests that repeat a load, histories of the writer, addresses of clients, and cases of
 /// property tests.
-const SETTINGS: [(&str, &str); 8] = [
+const SETTINGS: [(&str, &str); 9] = [
     ("IPFRS_STRESS_SECONDS", "120"),
     ("IPFRS_KILL_ROUNDS", "2000"),
     ("IPFRS_DAEMON_KILLS", "100"),
     ("IPFRS_POWER_FAILURES", "5000"),
+    ("IPFRS_DAEMON_POWER_FAILURES", "1000"),
     ("IPFRS_ROUNDS", "10"),
     ("IPFRS_STORE_TEST_HISTORIES", "100"),
     ("IPFRS_ADDRESSES", "10000000"),
