@@ -15,8 +15,8 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::{host, places};
 
 /// Settings of the long tests: seconds of the gc stress test, kills of the store and of a daemon, power failures below
-/// a store and below a daemon, which starts after each of them, rounds of the tests that repeat a load, histories of the writer, addresses of clients, and cases of
-/// property tests.
+/// a store and below a daemon, which starts after each of them, rounds of the tests that repeat a load, histories of
+/// the writer, addresses of clients, and cases of property tests.
 const SETTINGS: [(&str, &str); 9] = [
     ("IPFRS_STRESS_SECONDS", "120"),
     ("IPFRS_KILL_ROUNDS", "2000"),
