@@ -35,6 +35,9 @@ async fn messages_of_commands_begin_with_those_of_kubo() {
         (&format!("dag/stat?arg={ABSENT}"), &missing),
         (&format!("pin/add?arg={broken}"), &format!("pin: {missing}")),
         (&format!("pin/add?arg={broken}&progress=true"), &format!("pin: {missing}")),
+        (&format!("pin/add?arg={broken}/to"), &format!("pin: {missing}")),
+        (&format!("pin/ls?arg={broken}/to"), &format!("path '{broken}/to' is not pinned")),
+        (&format!("pin/rm?arg={broken}/to"), "not pinned or pinned indirectly"),
         (
             &format!("pin/add?arg={unknown}"),
             "pin: could not choose a decoder: no decoder registered for multicodec code",

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::future::Future;
 
-use ipfrs_core::{Cid, Error, Result};
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_store::{MAX_PIN_NAME_BYTES, Pin, PinMode, Pins};
 use ipfrs_stream::{BlockStoreSource, Part};
-use ipfrs_unixfs::knows_links;
+use ipfrs_unixfs::{knows_links, missing_target};
 
 use super::difference::skip_common;
 use crate::dag::{Leaves, Reachable};
@@ -305,12 +305,16 @@ impl Node {
         Ok(cids)
     }
 
-    /// Returns the target of a path; a CID alone is its own target, whether it is in the store or not. Denylists do
-    /// not apply to pins.
+    /// Returns the target of a path, whether its block is in the store or not. Denylists do not apply to pins.
     pub(crate) async fn target_of(&self, path: &ContentPath) -> Result<Cid> {
-        match path.segments() {
-            [] => Ok(*path.root()),
-            _ => Ok(path.follow(&BlockStoreSource(self.pinned_path_store(path))).await?.cid),
+        if path.segments().is_empty() {
+            return Ok(*path.root());
+        }
+        match path.follow(&BlockStoreSource(self.pinned_path_store(path))).await {
+            Ok(resolved) => Ok(resolved.cid),
+            // A block that no source delivers is an error here already: a pin would wait for it a second time.
+            Err(error) if error.kind() == ErrorKind::NotFound => missing_target(&error).ok_or(error),
+            Err(error) => Err(error),
         }
     }
 }
