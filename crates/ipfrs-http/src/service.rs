@@ -143,8 +143,8 @@ impl Service {
     }
 
     /// Returns the cached response to an HTTP/1.1 GET without a body whose headers are `cacheable`. The head is written
-    /// to `head`, and the bytes are those that [`answer`](Self::answer) would produce. `target` is the path of the
-    /// request with its query. Returns `None`, without side effects, if no such response is cached.
+    /// to `head`, and the bytes are those of the slow path. `target` is the path of the request with its query. Returns
+    /// `None`, without side effects, if no such response is cached.
     pub fn serialized_response(
         &self,
         target: &str,
