@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     pub(crate) hosts: Hosts,
     /// Cache of resolved paths.
     pub(crate) path_cache: PathCache,
-    /// Response cache for small files.
+    /// Response cache for small files and blocks.
     pub(crate) response_cache: ResponseCache,
     /// WebSocket connections.
     pub(crate) websockets: WebSockets,

@@ -23,9 +23,9 @@ use tokio::sync::Semaphore;
 use super::cors;
 use super::format::{SERVICE_WORKER, format_by_accept, unknown_format};
 use super::serialized_head::SerializedHead;
-use crate::compression::Compression;
 use crate::metrics::{Family, HttpMetrics};
 use crate::routes::IPFS_ROUTE;
+use crate::state::AppState;
 
 /// Maximum size of a cached body, in bytes. Caching larger ones gains little.
 const MAX_BODY_BYTES: usize = 64 * 1024;
@@ -39,10 +39,12 @@ const MAX_WARMING: usize = 16;
 /// Bytes per entry in addition to its path, as measured: mostly headers, in both forms.
 const ENTRY_BYTES: u64 = 3_456;
 
+type Responses = EpochCache<String, Arc<CachedResponse>, ByText>;
+
 /// Cached responses by content path and query as clients write them. All hosts that serve the path share them.
 #[derive(Debug)]
 pub(crate) struct ResponseCache {
-    cache: Option<Arc<EpochCache<String, Arc<CachedResponse>, ByText>>>,
+    cache: Option<Arc<Responses>>,
     meter: CacheMeter,
     family: Arc<Family>,
     started: Instant,
@@ -123,15 +125,15 @@ impl ResponseCache {
     /// no conditions.
     pub(super) fn keep(
         &self,
-        compression: &Compression,
+        state: &AppState,
         request: &Parts,
         path: &str,
         response: &Response,
         body: Bytes,
         resolved: &ResolvedPath,
     ) {
-        let Some(cache) = &self.cache else { return };
-        if response.status() != StatusCode::OK || !takes(request, &body) {
+        let Some(cache) = self.served(state) else { return };
+        if response.status() != StatusCode::OK || !is_cacheable(request, &body) {
             return;
         }
         let key = key_of(path, &request.uri);
@@ -141,10 +143,20 @@ impl ResponseCache {
         let checked = AtomicU64::new(self.started.elapsed().as_secs());
         let mut headers = response.headers().clone();
         cors::add(&mut headers);
-        let varies = compression.varies(&mut headers, body.len() as u64);
+        let varies = state.compression.varies(&mut headers, body.len() as u64);
         let head = (!body.is_empty()).then(|| SerializedHead::of(&headers, body.len()));
         let cached = CachedResponse { headers, head, body, varies, checked, blocks: resolved.blocks.clone() };
         cache.insert(key.into_owned(), Arc::new(cached), resolved.provenance);
+    }
+
+    /// Whether the cache may hold the response to a request for content with this body.
+    pub(super) fn takes(&self, state: &AppState, request: &Parts, body: &Bytes) -> bool {
+        self.served(state).is_some() && is_cacheable(request, body)
+    }
+
+    /// Returns the cache if responses are served from it. Of a private gateway, each request is checked.
+    fn served(&self, state: &AppState) -> Option<&Responses> {
+        self.cache.as_deref().filter(|_| !state.auth.protects_content())
     }
 
     /// Updates the gauge of the size.
@@ -158,7 +170,7 @@ const DECIDING: [HeaderName; 6] =
     [RANGE, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, SERVICE_WORKER];
 
 /// Whether the response to a request for content with this body may be cached.
-pub(super) fn takes(request: &Parts, body: &Bytes) -> bool {
+fn is_cacheable(request: &Parts, body: &Bytes) -> bool {
     body.len() <= MAX_BODY_BYTES && is_plain(&request.method, &request.uri, &request.headers)
 }
 

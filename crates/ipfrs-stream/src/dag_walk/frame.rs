@@ -22,6 +22,9 @@ const MAX_RUN_LINKS: usize = 1024;
 /// Largest node, in bytes, whose links are requested before the walk enters it.
 const MAX_AHEAD_NODE_BYTES: usize = 2 * 1024;
 
+/// Most bytes of such nodes that are decoded together, before the task yields to others.
+const MAX_AHEAD_BYTES: usize = 64 * 1024;
+
 /// Memory, in bytes, for the links of the nodes above the current one. The links of further nodes are read again from
 /// their blocks when the walk returns to them.
 const MAX_OPEN_BYTES: usize = 16 * 1024 * 1024;
@@ -306,19 +309,24 @@ impl Frame {
     fn request_following(&self, requested: &mut Vec<Cid>, seen: &Seen) -> VecDeque<(Cid, CidList)> {
         let mut nodes = VecDeque::new();
         let (Some(run), Below::Each(Part::All)) = (&self.run, self.below) else { return nodes };
+        let mut rest_bytes = MAX_AHEAD_BYTES;
         for (cid, node) in run.at_hand() {
             if has_no_links(cid, node.data) || seen.is_done(cid, Part::All) {
                 continue;
             }
-            let data = node.range.end - node.data.len()..node.range.end;
-            let is_small = node.data.len() <= MAX_AHEAD_NODE_BYTES;
+            let bytes = node.data.len();
+            let data = node.range.end - bytes..node.range.end;
+            let is_small = bytes <= MAX_AHEAD_NODE_BYTES.min(rest_bytes);
             let Some(links) = is_small.then(|| links(cid, &run.batch.slice(node.span, data)).ok()).flatten() else {
                 break;
             };
-            links
-                .iter()
-                .take(MAX_RUN_BLOCKS - requested.len())
-                .for_each(|link| request(requested, link, Part::All, seen));
+            rest_bytes -= bytes;
+            for link in &links {
+                if requested.len() == MAX_RUN_BLOCKS {
+                    break;
+                }
+                request(requested, link, Part::All, seen);
+            }
             nodes.push_back((*cid, links));
             if requested.len() == MAX_RUN_BLOCKS {
                 break;

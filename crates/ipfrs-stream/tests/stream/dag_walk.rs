@@ -252,6 +252,32 @@ async fn walk_missing_block_fails_after_preceding_blocks() {
 }
 
 #[tokio::test]
+async fn walk_fails_at_the_missing_block_of_a_neighbour() {
+    let (mut blocks, mut nodes) = (Vec::new(), Vec::new());
+    for node in 0..10 {
+        let leaves = [0, 1].map(|leaf| raw(pattern(2 * node + leaf, 100)));
+        let links = leaves.each_ref().map(|leaf| *leaf.cid());
+        blocks.extend(leaves);
+        blocks.push(pb(HashFunction::Sha2_256, &links, b""));
+        nodes.push(*blocks.last().unwrap().cid());
+    }
+    let root = pb(HashFunction::Sha2_256, &nodes, b"");
+    blocks.push(root.clone());
+    let mut expected = Vec::new();
+    plain(root.cid(), &blocks, &mut HashSet::new(), &mut expected);
+    // The second leaf of the node at 6, whose links are requested with those of the first node.
+    let absent = blocks.remove(3 * 6 + 1);
+    let (order, error) = walked(&mut walk(&memory(&blocks).await, &root)).await;
+    let at = expected.iter().position(|cid| cid == absent.cid()).unwrap();
+    assert_eq!(order, expected[..at]);
+    let error = error.unwrap();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    for named in [absent.cid(), &nodes[6]] {
+        assert!(error.message().contains(&named.to_string()), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn walk_fails_on_deep_or_malformed_dag() {
     let most = 64;
     let config = StreamingConfig { max_dag_depth: most as u32, ..StreamingConfig::default() };

@@ -69,7 +69,7 @@ impl ResponseCache {
         path: &str,
         client: Client,
     ) -> Result<Response, Option<RequestPermit>> {
-        let Some(cache) = self.cache.as_ref().filter(|_| !state.auth.protects_content()) else { return Err(None) };
+        let Some(cache) = self.served(state) else { return Err(None) };
         // The rate limits have not counted the request yet.
         if state.rate_limits.is_enabled() && request.extensions().get::<Paid>().is_none() {
             return Err(None);
@@ -153,7 +153,7 @@ impl ResponseCache {
         cacheable: &CacheableRequest,
         head: &mut Vec<u8>,
     ) -> Option<SerializedResponse> {
-        let cached = self.cache.as_ref().filter(|_| !state.auth.protects_content())?.get(target)?;
+        let cached = self.served(state)?.get(target)?;
         let start = Instant::now();
         let is_cold = !cached.is_resident(&state.node, self.started, start);
         if is_cold || (cached.varies && !cacheable.accepts_identity) {
