@@ -123,10 +123,11 @@ async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> 
             }
             permit = memory.clone().acquire_many_owned(permits), if waiting.is_some() => {
                 let (Ok(permit), Some((messages, _))) = (permit, waiting.take()) else { return End::Failed };
+                // First: a writer that takes this batch before would not commit, but wait for another one.
+                writer.is_batch_waiting.store(false, Ordering::Release);
                 if writer.queue.send(Batch { messages, _memory: permit }).is_err() {
                     return End::Failed;
                 }
-                writer.is_batch_waiting.store(false, Ordering::Release);
             }
             incoming = socket.receive(), if waiting.is_none() => {
                 last_message = Instant::now();
