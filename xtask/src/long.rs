@@ -15,22 +15,25 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::{host, places};
 
 /// Settings of the long tests: seconds of the gc stress test, kills of the store and of a daemon, power failures of
-/// the disk tests, rounds of the tests that repeat a load, histories of the writer, and cases of property tests.
-const SETTINGS: [(&str, &str); 7] = [
+/// the disk tests, rounds of the tests that repeat a load, histories of the writer, addresses of clients, and cases of
+/// property tests.
+const SETTINGS: [(&str, &str); 8] = [
     ("IPFRS_STRESS_SECONDS", "120"),
     ("IPFRS_KILL_ROUNDS", "2000"),
     ("IPFRS_DAEMON_KILLS", "100"),
     ("IPFRS_POWER_FAILURES", "5000"),
     ("IPFRS_ROUNDS", "10"),
     ("IPFRS_STORE_TEST_HISTORIES", "100"),
+    ("IPFRS_ADDRESSES", "10000000"),
     ("PROPTEST_CASES", "20000"),
 ];
 
 /// Tests by the beginning or a part of their names, with the targets that contain them. Targets are selected from the
 /// whole workspace, because a single package may select other features of its dependencies, which are then built again.
-const TESTS: [(&str, &[&str]); 11] = [
+const TESTS: [(&str, &[&str]); 12] = [
     ("gc_stress_keeps_exactly_the_pinned_blocks", &["--test", "node"]),
     ("hit_ratio_is_that_of_the_simulation", &["--lib"]),
+    ("memory_is_bounded_under_any_number_of_addresses", &["--lib"]),
     ("acknowledged_operations_survive_sigkill", &["--test", "store"]),
     ("damaged_", &["--lib", "--test", "store"]),
     ("random_power_failures", &["--lib"]),

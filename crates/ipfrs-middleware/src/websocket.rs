@@ -20,7 +20,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{Limit, Node};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::CapacityError;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -32,6 +32,7 @@ use crate::client::Client;
 use crate::lifecycle::Lifecycle;
 use crate::metrics::registered;
 use crate::overhead::{CountedSocket, FLOODED};
+use crate::rate_limit::RateLimiter;
 use crate::request_permits::{RequestPermit, RequestPermits, Requests};
 
 pub use config::WebSocketConfig;
@@ -152,7 +153,7 @@ impl WebSockets {
         let caller = Caller::of(request.extensions());
         takeover.set(Box::new(move |transport| {
             Box::pin(async move {
-                let socket = WebSocket::open(transport, shared, messages, permit, caller.clone()).await;
+                let socket = WebSocket::open(transport, shared, messages, permit, client, caller.clone()).await;
                 // The memory that the session reserves counts for its client.
                 let session = client.scope(session(socket, protocol));
                 tokio::select! {
@@ -205,8 +206,12 @@ pub struct WebSocket {
     message_key: &'static str,
     /// How the connection has to be closed, because the client violated the protocol or its credentials have ended.
     violation: Option<(CloseCode, String)>,
+    client: Client,
     /// Sender of the handshake.
     caller: Caller,
+    rate_limits: RateLimiter,
+    /// Time from which the rate limits permit another message of the client, if it had to wait.
+    reads_from: Option<Instant>,
     _permit: RequestPermit,
 }
 
@@ -216,6 +221,7 @@ impl WebSocket {
         shared: Arc<Shared>,
         messages: MessageLimits,
         permit: RequestPermit,
+        client: Client,
         caller: Caller,
     ) -> Self {
         let most = messages.max_message_bytes;
@@ -234,25 +240,64 @@ impl WebSocket {
             is_closing: false,
             message_key: messages.key,
             violation: None,
+            client,
             caller,
+            rate_limits: RateLimiter::off(),
+            reads_from: None,
             _permit: permit,
         }
     }
 
+    /// Makes the client pay for messages from now on. Without this, only the handshake counts.
+    pub fn limit_rate(&mut self, rate_limits: RateLimiter) {
+        self.rate_limits = rate_limits;
+    }
+
+    /// Pays for bytes that are sent. Returns how long the session must not send more.
+    #[must_use]
+    pub fn pay_sent(&self, bytes: usize) -> Duration {
+        self.rate_limits.pay_sent(self.client, Some(&self.caller), bytes)
+    }
+
+    /// Pays for a message that has arrived.
+    fn pay_arrived(&mut self, bytes: usize) {
+        self.shared.received.inc();
+        let wait = self.rate_limits.pay_arrived(self.client, Some(&self.caller), bytes);
+        self.reads_from = (!wait.is_zero()).then(|| Instant::now() + wait);
+    }
+
+    /// Returns the time from which the [rate limits](Self::limit_rate) permit another message of the client; `None` if
+    /// it need not wait.
+    #[must_use]
+    pub fn reads_from(&self) -> Option<Instant> {
+        self.reads_from
+    }
+
     /// Waits for the next message. Responds to pings, and sends one to a client that is silent for
-    /// `websocket.heartbeat_seconds`; if it stays silent for as long again, the connection ends. Returns `None` at the
-    /// end; the session must call [`finish`](Self::finish) then. Dropping the future loses nothing.
+    /// `websocket.heartbeat_seconds`; if it stays silent for as long again, the connection ends. While the
+    /// [rate limits](Self::limit_rate) permit no message, nothing is read, so that the client waits. Returns `None` at
+    /// the end; the session must call [`finish`](Self::finish) then. Dropping the future loses nothing.
     pub async fn receive(&mut self) -> Option<Incoming> {
         let heartbeat = self.shared.config.heartbeat();
         loop {
-            let since = self.pinged.unwrap_or(self.heard);
+            // A client that is not read is not silent.
+            let read_since = self.reads_from.map_or(self.heard, |time| time.max(self.heard));
+            let since = self.pinged.unwrap_or(read_since);
+            let reads_from = self.reads_from.filter(|time| *time > Instant::now());
+            let inner = &mut self.inner;
+            let incoming = async {
+                if let Some(time) = reads_from {
+                    sleep_until(time).await;
+                }
+                timeout_at(since + heartbeat, inner.next()).await
+            };
             let next = tokio::select! {
                 biased;
                 () = self.caller.ended() => {
                     self.violation = Some((CloseCode::Policy, credentials_ended().message().to_owned()));
                     return None;
                 }
-                next = timeout_at(since + heartbeat, self.inner.next()) => next,
+                next = incoming => next,
             };
             let Ok(next) = next else {
                 if self.pinged.is_some() {
@@ -266,11 +311,11 @@ impl WebSocket {
             (self.heard, self.pinged) = (Instant::now(), None);
             match next? {
                 Ok(Message::Text(text)) => {
-                    self.shared.received.inc();
+                    self.pay_arrived(text.len());
                     return Some(Incoming::Text(text));
                 }
                 Ok(Message::Binary(bytes)) => {
-                    self.shared.received.inc();
+                    self.pay_arrived(bytes.len());
                     return Some(Incoming::Binary(bytes));
                 }
                 // The library responds to pings and close frames.

@@ -57,6 +57,7 @@ mod ingest;
 mod ipns;
 mod keys;
 mod limits;
+mod message_rates;
 mod missing_blocks;
 mod multipart;
 mod mutable_files;

@@ -8,10 +8,11 @@ use bytes::Bytes;
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_middleware::{MemoryPool, RequestMemory};
 use ipfrs_node::{IngestObject, Node};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use super::memory::{QueuedMemory, UnstoredMemory};
 use super::{Place, Target};
 
 /// Number of bytes after which a writer commits although more messages wait.
@@ -28,7 +29,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// Messages with the memory that they use.
 pub(super) struct Batch {
     pub(super) messages: Vec<Bytes>,
-    pub(super) _memory: OwnedSemaphorePermit,
+    pub(super) memory: QueuedMemory,
 }
 
 /// Stored part of an object.
@@ -94,6 +95,11 @@ impl Sink {
         }
     }
 
+    /// Whether appended messages take memory until they are committed, beside that of the object itself.
+    fn holds_messages(&self) -> bool {
+        matches!(self, Self::Durable(object) if object.holds_messages())
+    }
+
     /// Returns how many of `messages`, from the first, fit.
     fn room_for(&self, messages: &[Bytes]) -> usize {
         match self {
@@ -152,7 +158,7 @@ impl Sink {
 /// The running task. Its queue ends it; it then commits what is left.
 pub(super) struct Writer {
     pub(super) queue: mpsc::UnboundedSender<Batch>,
-    /// Whether the next batch has arrived, and only waits for the memory of those in the queue.
+    /// Whether the next batch has its memory, and only waits until those in the queue are appended.
     pub(super) is_batch_waiting: Arc<AtomicBool>,
     pub(super) stored: watch::Receiver<Stored>,
     pub(super) task: JoinHandle<Result<Stored>>,
@@ -179,17 +185,19 @@ async fn write(
     let mut committing: Option<Stored> = None;
     // Time at which the first message after the last commit was appended, and the size before it.
     let mut waiting: Option<(Instant, u64)> = None;
+    let mut unstored = UnstoredMemory::default();
     loop {
         tokio::select! {
             biased;
             committed = sink.committed(), if committing.is_some() => {
                 committed?;
+                unstored.end_commit();
                 if let Some(committed) = committing.take() {
                     progress.send_replace(committed);
                 }
             }
             next = timeout(SETTLE_AFTER, batches.recv()) => match next {
-                Ok(Some(Batch { messages, _memory })) => {
+                Ok(Some(Batch { messages, memory })) => {
                     waiting.get_or_insert((Instant::now(), sink.bytes()));
                     if let Err(error) = take(&mut sink, messages, &mut stored, &progress).await {
                         // If the commit has failed, its error is the cause: it has undone what is appended to.
@@ -200,6 +208,9 @@ async fn write(
                             progress.send_replace(committed);
                         }
                         return Err(error);
+                    }
+                    if sink.holds_messages() {
+                        unstored.append(memory);
                     }
                 }
                 Ok(None) => break,
@@ -213,6 +224,7 @@ async fn write(
         };
         if committing.is_none() && waiting.is_some_and(is_due) {
             waiting = None;
+            unstored.begin_commit();
             sink.begin_commit().await?;
             stored.bytes = sink.bytes();
             committing = Some(stored);
@@ -254,28 +266,27 @@ async fn publish(sink: &mut Sink, stored: &mut Stored, progress: &watch::Sender<
 
 #[cfg(test)]
 mod tests {
+    use ipfrs_middleware::Client;
     use prometheus::Registry;
-    use tokio::sync::Semaphore;
 
+    use super::super::memory::IngestMemory;
     use super::*;
 
     #[tokio::test]
-    async fn messages_are_committed_with_the_ones_that_wait_for_memory() {
+    async fn messages_are_committed_with_those_that_wait_for_the_queue() {
         let dir = tempfile::tempdir().unwrap();
         let node = Node::open_default(dir.path()).await.unwrap();
         let pool = MemoryPool::register(&node, &Registry::new()).unwrap();
         let target = Target { place: Place::Memory, name: "a".parse().unwrap(), append: false };
-        let memory = Arc::new(Semaphore::new(1));
+        let memory = IngestMemory::new(&node.config().ingest).of_connection(Client::default());
         let mut writer = Writer::start(Sink::open(&node, &pool, &target).await.unwrap());
         for (messages, is_another_waiting) in [(1, false), (2, true), (3, false), (4, true), (5, false)] {
-            let batch = Batch {
-                messages: vec![Bytes::from_static(b"message")],
-                _memory: Arc::clone(&memory).acquire_owned().await.unwrap(),
-            };
+            let (held, permit) = (memory.take(usize::MAX).await, memory.queue(usize::MAX).await.unwrap());
+            let batch = Batch { messages: vec![Bytes::from_static(b"message")], memory: held.queued(permit) };
             writer.is_batch_waiting.store(is_another_waiting, Ordering::Release);
             assert!(writer.queue.send(batch).is_ok());
             // The writer has appended it.
-            drop(memory.acquire().await.unwrap());
+            drop(memory.queue(usize::MAX).await.unwrap());
             assert_eq!(writer.stored.has_changed().unwrap(), !is_another_waiting, "{messages}");
             if !is_another_waiting {
                 assert_eq!(writer.stored.borrow_and_update().messages, messages);
