@@ -11,9 +11,9 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 pub(super) const MESSAGE_BYTES: usize = 64;
 /// Bytes of messages that have arrived after which they are passed to the writer.
 pub(super) const GATHERED_BYTES: usize = 1024 * 1024;
-/// Maximum number of bytes of messages that an object holds while they are hashed and stored, with the rest of a
-/// message of which a part is stored.
-const MAX_UNSTORED_BYTES: usize = 40 * 1024 * 1024;
+/// Maximum number of bytes of messages that an object holds while they are hashed and stored: 24 MiB, and the rest of
+/// the message in which these begin, which is copied if it is over 16 MiB.
+const MAX_UNSTORED_BYTES: usize = (24 + 16) * 1024 * 1024;
 
 /// Memory for the messages of all connections (`ingest.max_memory_bytes`). A client holds at most as much as is free
 /// for others, because its messages may wait for long: for another writer of the same file.
@@ -44,16 +44,11 @@ impl IngestMemory {
     async fn take(&self, client: Client, bytes: usize) -> HeldMemory {
         loop {
             let released = self.released.notified();
-            if let Some(held) = self.try_take(client, bytes) {
-                return held;
+            if let Ok(share) = self.pool.take(client, bytes) {
+                return HeldMemory { share, released: Arc::clone(&self.released) };
             }
             released.await;
         }
-    }
-
-    fn try_take(&self, client: Client, bytes: usize) -> Option<HeldMemory> {
-        let share = self.pool.take(client, bytes).ok()?;
-        Some(HeldMemory { share, released: Arc::clone(&self.released) })
     }
 }
 
@@ -67,19 +62,16 @@ pub(super) struct ConnectionMemory {
 }
 
 impl ConnectionMemory {
-    /// Waits for memory for messages of `bytes`. More than the queue may hold count as all of it. Calls
-    /// `waits_for_others` when the queue has room, but other messages of the client, or of others, hold the memory.
-    pub(super) async fn take(&self, bytes: usize, waits_for_others: impl FnOnce()) -> Option<QueuedMemory> {
-        let bytes = bytes.min(self.all.queue_bytes);
-        let queue = Arc::clone(&self.queue).acquire_many_owned(u32::try_from(bytes).ok()?).await.ok()?;
-        let held = match self.all.try_take(self.client, bytes) {
-            Some(held) => held,
-            None => {
-                waits_for_others();
-                self.all.take(self.client, bytes).await
-            }
-        };
-        Some(QueuedMemory { held, _queue: queue })
+    /// Waits until the client may hold messages of `bytes`. More than the queue may hold count as all of it. Messages
+    /// that were appended hold memory until they are committed, so the writer must commit meanwhile.
+    pub(super) async fn take(&self, bytes: usize) -> HeldMemory {
+        self.all.take(self.client, bytes.min(self.all.queue_bytes)).await
+    }
+
+    /// Waits until the queue may hold messages of `bytes`: until those before are appended.
+    pub(super) async fn queue(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let permits = u32::try_from(bytes.min(self.all.queue_bytes)).ok()?;
+        Arc::clone(&self.queue).acquire_many_owned(permits).await.ok()
     }
 }
 
@@ -92,12 +84,17 @@ pub(super) struct QueuedMemory {
 
 /// A part of the memory of all connections.
 #[derive(Debug)]
-struct HeldMemory {
+pub(super) struct HeldMemory {
     share: Share<Client>,
     released: Arc<Notify>,
 }
 
 impl HeldMemory {
+    /// Adds the permit of the queue.
+    pub(super) fn queued(self, permit: OwnedSemaphorePermit) -> QueuedMemory {
+        QueuedMemory { held: self, _queue: permit }
+    }
+
     fn bytes(&self) -> usize {
         self.share.units()
     }
@@ -148,7 +145,6 @@ impl UnstoredMemory {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::pin::pin;
 
     use futures::FutureExt;
@@ -166,7 +162,8 @@ mod tests {
     }
 
     fn take(connection: &ConnectionMemory, bytes: usize) -> Option<QueuedMemory> {
-        connection.take(bytes, || {}).now_or_never().flatten()
+        let held = connection.take(bytes).now_or_never()?;
+        Some(held.queued(connection.queue(bytes).now_or_never().flatten()?))
     }
 
     #[test]
@@ -182,11 +179,10 @@ mod tests {
         assert!(take(&memory.of_connection(client(2)), MIB).is_some());
         unstored.begin_commit();
         assert!(take(&connections[1], MIB).is_none());
-        let has_waited = Cell::new(false);
-        let mut waiting = pin!(connections[1].take(MIB, || has_waited.set(true)));
-        assert!(waiting.as_mut().now_or_never().is_none() && has_waited.get());
+        let mut waiting = pin!(connections[1].take(MIB));
+        assert!(waiting.as_mut().now_or_never().is_none());
         unstored.end_commit();
-        assert!(waiting.now_or_never().flatten().is_some(), "the connection goes on");
+        assert!(waiting.now_or_never().is_some(), "the connection goes on");
         assert_eq!(memory.pool.held(client(1)), 0);
     }
 

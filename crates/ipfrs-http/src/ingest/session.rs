@@ -1,6 +1,5 @@
 //! One connection, which sends one object.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use ipfrs_middleware::websocket::{Disconnected, Incoming, WebSocket, WebSocketCl
 use ipfrs_node::IngestStore;
 use tokio::time::{Instant, sleep_until};
 
-use super::memory::{GATHERED_BYTES, MESSAGE_BYTES};
+use super::memory::{GATHERED_BYTES, HeldMemory, MESSAGE_BYTES};
 use super::messages::{Request, Response};
 use super::writer::{Batch, Sink, Stored, Writer};
 use super::{Place, Target};
@@ -92,11 +91,10 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket, client: Client, 
 async fn read(state: &AppState, socket: &mut WebSocket, client: Client, writer: &mut Writer) -> End {
     let memory = state.ingest_memory.of_connection(client);
     let idle = Duration::from_secs(state.node.config().ingest.idle_seconds);
-    // The writer does not wait for a batch that waits for what others hold.
-    let is_batch_waiting = Arc::clone(&writer.is_batch_waiting);
-    let waits_for_others = || is_batch_waiting.store(false, Ordering::Release);
     let mut last_message = Instant::now();
     let mut waiting: Option<(Vec<Bytes>, usize)> = None;
+    // Memory of those, which then wait for the queue.
+    let mut held: Option<HeldMemory> = None;
     let mut end: Option<End> = None;
     loop {
         if waiting.is_none()
@@ -118,12 +116,19 @@ async fn read(state: &AppState, socket: &mut WebSocket, client: Client, writer: 
                     return End::Closed;
                 }
             }
-            taken = memory.take(size, waits_for_others), if waiting.is_some() => {
-                let (Some(memory), Some((messages, _))) = (taken, waiting.take()) else { return End::Failed };
-                if writer.queue.send(Batch { messages, memory }).is_err() {
+            taken = memory.take(size), if waiting.is_some() && held.is_none() => {
+                held = Some(taken);
+                writer.is_batch_waiting.store(true, Ordering::Release);
+            }
+            permit = memory.queue(size), if held.is_some() => {
+                let (Some(permit), Some(held), Some((messages, _))) = (permit, held.take(), waiting.take()) else {
+                    return End::Failed;
+                };
+                // First: a writer that takes this batch before would not commit, but wait for another one.
+                writer.is_batch_waiting.store(false, Ordering::Release);
+                if writer.queue.send(Batch { messages, memory: held.queued(permit) }).is_err() {
                     return End::Failed;
                 }
-                writer.is_batch_waiting.store(false, Ordering::Release);
             }
             incoming = socket.receive(), if waiting.is_none() => {
                 last_message = Instant::now();
@@ -131,7 +136,6 @@ async fn read(state: &AppState, socket: &mut WebSocket, client: Client, writer: 
                 end = ended;
                 if !messages.is_empty() {
                     waiting = Some((messages, size));
-                    writer.is_batch_waiting.store(true, Ordering::Release);
                 }
             }
             () = sleep_until(idle_since + idle), if waiting.is_none() => return End::Idle,

@@ -158,7 +158,7 @@ impl Sink {
 /// The running task. Its queue ends it; it then commits what is left.
 pub(super) struct Writer {
     pub(super) queue: mpsc::UnboundedSender<Batch>,
-    /// Whether the next batch has arrived, and only waits for the memory of those in the queue.
+    /// Whether the next batch has its memory, and only waits until those in the queue are appended.
     pub(super) is_batch_waiting: Arc<AtomicBool>,
     pub(super) stored: watch::Receiver<Stored>,
     pub(super) task: JoinHandle<Result<Stored>>,
@@ -267,27 +267,26 @@ async fn publish(sink: &mut Sink, stored: &mut Stored, progress: &watch::Sender<
 #[cfg(test)]
 mod tests {
     use ipfrs_middleware::Client;
-    use ipfrs_node::IngestConfig;
     use prometheus::Registry;
 
     use super::super::memory::IngestMemory;
     use super::*;
 
     #[tokio::test]
-    async fn messages_are_committed_with_the_ones_that_wait_for_memory() {
+    async fn messages_are_committed_with_those_that_wait_for_the_queue() {
         let dir = tempfile::tempdir().unwrap();
         let node = Node::open_default(dir.path()).await.unwrap();
         let pool = MemoryPool::register(&node, &Registry::new()).unwrap();
         let target = Target { place: Place::Memory, name: "a".parse().unwrap(), append: false };
-        let memory = IngestMemory::new(&IngestConfig::default()).of_connection(Client::default());
+        let memory = IngestMemory::new(&node.config().ingest).of_connection(Client::default());
         let mut writer = Writer::start(Sink::open(&node, &pool, &target).await.unwrap());
         for (messages, is_another_waiting) in [(1, false), (2, true), (3, false), (4, true), (5, false)] {
-            let batch =
-                Batch { messages: vec![Bytes::from_static(b"message")], memory: memory.take(1, || {}).await.unwrap() };
+            let (held, permit) = (memory.take(usize::MAX).await, memory.queue(usize::MAX).await.unwrap());
+            let batch = Batch { messages: vec![Bytes::from_static(b"message")], memory: held.queued(permit) };
             writer.is_batch_waiting.store(is_another_waiting, Ordering::Release);
             assert!(writer.queue.send(batch).is_ok());
             // The writer has appended it.
-            drop(memory.take(usize::MAX, || {}).await.unwrap());
+            drop(memory.queue(usize::MAX).await.unwrap());
             assert_eq!(writer.stored.has_changed().unwrap(), !is_another_waiting, "{messages}");
             if !is_another_waiting {
                 assert_eq!(writer.stored.borrow_and_update().messages, messages);
