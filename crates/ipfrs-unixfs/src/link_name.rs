@@ -187,7 +187,8 @@ mod tests {
     fn empty_names_are_equal_allocate_nothing_and_come_first() {
         let empty = [LinkName::default(), "".into(), String::new().into(), Vec::<u8>::new().into(), b"".into()];
         assert!(empty.iter().all(|name| name.0.is_none() && *name == empty[0] && name.as_bytes().is_empty()));
-        assert!(empty[0] < LinkName::from("\0"));
+        let next = LinkName::from("\0");
+        assert!(empty[0] < next);
         let names = HashMap::from(["", "a", "a/b"].map(|name| (LinkName::from(name), name)));
         assert!(["", "a", "a/b"].iter().all(|name| names.get(name.as_bytes()) == Some(name)));
     }

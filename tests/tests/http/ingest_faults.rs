@@ -9,10 +9,10 @@ use ipfrs_node::{BlockStore, MemoryStore, PutMode, Stored};
 use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::altered_store::{AlteredStore, Difference};
 use crate::content;
 use crate::harness::TestGateway;
 use crate::websocket::Client;
+use ipfrs_store::testing::{AlteredStore, Difference};
 
 /// Length of the first message: too long for the journal, so its commit stores blocks.
 const COMMITTED_BYTES: usize = 100_000;
