@@ -50,10 +50,11 @@ pub(crate) struct StoredObject(pub(crate) String);
 /// Content that a request stores while its response is sent. An extension of the response: the line of the audit log is
 /// written when the body is dropped.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct StoredLater(Arc<Mutex<Progress>>);
+pub(crate) struct StoredLater(Arc<Mutex<Storing>>);
 
+/// State of a request whose response is being sent.
 #[derive(Debug, Default)]
-struct Progress {
+struct Storing {
     /// Content ID that was stored last: the root of a tree.
     last: Option<Cid>,
     count: usize,
