@@ -89,6 +89,11 @@ fn noted(mut response: Response, error: &Error) -> Response {
     response
 }
 
+/// Returns a refusal as text, which browsers must not take for another type.
+pub(crate) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
+    (status, [(X_CONTENT_TYPE_OPTIONS, "nosniff")], text.into()).into_response()
+}
+
 fn finish(mut response: Response, status: StatusCode) -> Response {
     *response.status_mut() = status;
     let headers = response.headers_mut();

@@ -13,6 +13,7 @@ use ipfrs_middleware::Client;
 
 use crate::access::BodyAudit;
 use crate::configuration::{Configuration, RunningConfiguration, Shown};
+use crate::error::plain;
 use crate::head_deadline::in_time;
 use crate::log_levels::LogLevels;
 use crate::request_id::{RequestId, X_REQUEST_ID};
@@ -105,7 +106,7 @@ async fn guard(
         if let Some(audit) = request.extensions().get::<BodyAudit>() {
             audit.note_refusal(&request, StatusCode::FORBIDDEN);
         }
-        return (StatusCode::FORBIDDEN, format!("403 - Forbidden: {e}\n")).into_response();
+        return plain(StatusCode::FORBIDDEN, format!("403 - Forbidden: {e}\n"));
     }
     request.headers_mut().insert(X_REQUEST_ID, id);
     next.run(request).await

@@ -290,7 +290,7 @@ impl Service {
 
     /// Refuses the request with `status` and closes the connection.
     fn refused_with<B>(&self, status: StatusCode, request: &Request<B>, peer: Option<IpAddr>, text: &str) -> Step {
-        self.at_once(request, peer, (status, [(CONNECTION, "close")], text.to_owned()).into_response())
+        self.at_once(request, peer, ([(CONNECTION, "close")], error::plain(status, text)).into_response())
     }
 
     /// Returns a response that is available immediately. The client pays for it, because no caller is known.

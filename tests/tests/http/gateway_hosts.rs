@@ -452,4 +452,6 @@ async fn unknown_names_are_refused_if_the_known_ones_are_listed() {
         status(Method::GET, &content, &[("host", "127.0.0.1"), ("x-forwarded-host", "evil.example")]).await,
         403
     );
+    let refused = gateway.request(Method::GET, &content).header("host", "evil.example").send().await.unwrap();
+    assert_eq!(header(&refused, "x-content-type-options"), "nosniff");
 }

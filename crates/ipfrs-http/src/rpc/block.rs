@@ -15,6 +15,7 @@ use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
 use super::paths::content_path;
 use super::{hash_option, output};
+use crate::access::with_stored;
 use crate::body;
 use crate::error::{RpcError, rpc_removal_message};
 use crate::state::AppState;
@@ -57,14 +58,15 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         }
         Some(boundary) => files(&state, Parts::new(&state.memory, request.into_body(), boundary), options).await?,
     };
-    let mut lines = Vec::with_capacity(blocks.len());
+    let (mut lines, mut stored) = (Vec::with_capacity(blocks.len()), Vec::with_capacity(blocks.len()));
     for data in blocks {
         let block = PutBlock { data, cid: None, format };
         let put = state.node.put_block_with(block, options).await;
         let (cid, size) = put.map_err(|e| put_error(e, options))?;
         lines.push(output::line(&BlockStat { key: args.render.cid(&cid)?, size: size as u64 }));
+        stored.push(cid);
     }
-    Ok(output::objects(stream::iter(lines), args.takes_trailers))
+    Ok(with_stored(output::objects(stream::iter(lines), args.takes_trailers), &stored))
 }
 
 /// `block/rm?arg=cid[&arg=...][&force=][&quiet=]`: removes unpinned blocks. Sends a line for each block, with an

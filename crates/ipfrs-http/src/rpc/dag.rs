@@ -14,6 +14,7 @@ use super::block::{import_error, put_error, put_options};
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
 use super::{hash_option, output};
+use crate::access::with_stored;
 use crate::body::{self, begun};
 use crate::error::{RpcError, rpc_pin_message};
 use crate::state::AppState;
@@ -100,7 +101,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
 
 fn put_response(cids: &[Cid], args: &Args) -> CommandResult {
     let lines = cids.iter().map(|cid| output::line(&StoredNode { cid: args.render.link(cid)? }));
-    Ok(output::objects(stream::iter(lines.collect::<Vec<_>>()), args.takes_trailers))
+    Ok(with_stored(output::objects(stream::iter(lines.collect::<Vec<_>>()), args.takes_trailers), cids))
 }
 
 /// `dag/import[?pin-roots=][&stats=][&allow-big-block=]`: stores the blocks of each CAR in a multipart body, or of the
@@ -129,7 +130,8 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
         }
     }
     let imported = import.finish().await?;
-    let mut lines = Vec::with_capacity(imported.roots.len() + 1);
+    let roots: Vec<_> = imported.roots.iter().map(|(root, _)| *root).collect();
+    let mut lines = Vec::with_capacity(roots.len() + 1);
     for (root, error) in imported.roots {
         let pin_error_msg = error.as_ref().map_or_else(String::new, |error| rpc_pin_message(error, &root));
         lines.push(output::line(&ImportedCar::Root { cid: args.render.link(&root)?, pin_error_msg }));
@@ -138,7 +140,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
         let (block_count, block_bytes_count) = (imported.blocks, imported.bytes);
         lines.push(output::line(&ImportedCar::Stats { block_count, block_bytes_count }));
     }
-    Ok(output::objects(stream::iter(lines), args.takes_trailers))
+    Ok(with_stored(output::objects(stream::iter(lines), args.takes_trailers), &roots))
 }
 
 /// Imports every file of a multipart body.
