@@ -14,9 +14,6 @@ async fn messages_of_commands_begin_with_those_of_kubo() {
     let gateway = TestGateway::start().await;
     let lines = ndjson(gateway.post_form("dag/put", Form::new().file("", "{\"a\":1}")).await).await;
     let node = lines[0]["Cid"]["/"].as_str().unwrap();
-    let form = Form::new().file("", "{\"Links\":[]}");
-    let lines = ndjson(gateway.post_form("dag/put?store-codec=dag-pb", form).await).await;
-    let empty = lines[0]["Cid"]["/"].as_str().unwrap();
     let lines = ndjson(gateway.post_form("dag/put", Form::new().file("", BROKEN)).await).await;
     let broken = lines[0]["Cid"]["/"].as_str().unwrap();
     let unknown = gateway.put_block("cid-codec=0x90", "x").await;
@@ -24,6 +21,9 @@ async fn messages_of_commands_begin_with_those_of_kubo() {
     // Nothing listens on this port.
     let added = gateway.rpc("pin/remote/service/add?arg=s&arg=http://127.0.0.1:1&arg=key").send().await.unwrap();
     assert_eq!(added.status(), 200);
+    let form = Form::new().file("", "{\"Links\":[]}");
+    let lines = ndjson(gateway.post_form("dag/put?store-codec=dag-pb", form).await).await;
+    let empty = lines[0]["Cid"]["/"].as_str().unwrap();
     for (command, text) in [
         (&*format!("cat?arg={node}"), "unknown node type"),
         (&format!("cat?arg={empty}"), "proto: required field \"Type\" not set"),
