@@ -122,7 +122,7 @@ fn summary(collected: &GcReport) -> GcSummary {
     }
 }
 
-/// `repo/verify[?drop=][&heal=][&heal-timeout=]`: sends a line for each block that is corrupt or cannot be read, and the
+/// `repo/verify[?drop=][&heal=][&heal-timeout=]`: sends a line for each block that is corrupt or unreadable, and the
 /// number of blocks checked so far. With `drop`, removes corrupt blocks; with `heal`, also retrieves them. Fails at the
 /// end if any block is corrupt and was not repaired as requested, or cannot be read.
 pub(super) async fn verify(State(state): State<AppState>, args: Args) -> CommandResult {
