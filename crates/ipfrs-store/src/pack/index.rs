@@ -77,8 +77,8 @@ pub(super) struct Index {
     place: Arc<Place>,
     state: RwLock<State>,
     upkeep: Mutex<Upkeep>,
-    /// Time at which runs were last opened again (`reopen`).
-    reopened: Mutex<Option<Instant>>,
+    /// Time of the last attempt to open runs again (`reopen`).
+    last_reopening: Mutex<Option<Instant>>,
 }
 
 /// Content of the index.
@@ -87,6 +87,8 @@ struct State {
     memory: Memory,
     /// Ordered from oldest to newest.
     runs: Arc<[Arc<Run>]>,
+    /// Number of runs that were opened again (`reopen`).
+    reopened: u64,
     packs: BTreeMap<u32, PackUse>,
     totals: Totals,
     /// Notes of a rebuild that has not reached the last pack.
@@ -152,9 +154,9 @@ impl Index {
         let next_run = named.iter().map(|named| named.number + 1).max().unwrap_or(1);
         Self {
             place: Arc::new(place),
-            state: RwLock::new(State { memory, runs: runs.into(), packs, totals, unfinished }),
+            state: RwLock::new(State { memory, runs: runs.into(), reopened: 0, packs, totals, unfinished }),
             upkeep: Mutex::new(Upkeep::new(next_run, manifest_bytes)),
-            reopened: Mutex::default(),
+            last_reopening: Mutex::default(),
         }
     }
 

@@ -29,7 +29,7 @@ impl Index {
     /// Opens runs with missing pages again, unless another thread does that or has just done it. Returns whether the
     /// runs are others than `before`.
     fn replaces_runs(&self, before: &Arc<[Arc<Run>]>) -> bool {
-        if let Some(mut last) = self.reopened.try_lock()
+        if let Some(mut last) = self.last_reopening.try_lock()
             && last.is_none_or(|last| last.elapsed() >= PAUSE)
         {
             let runs = Arc::clone(&self.state.read().runs);
@@ -57,6 +57,7 @@ impl Index {
         new.verify()?;
         let new = Arc::new(new);
         let mut state = self.state.write();
+        state.reopened += 1;
         // A merge may have replaced the run meanwhile.
         state.runs = state.runs.iter().map(|run| if Arc::ptr_eq(run, old) { &new } else { run }).cloned().collect();
         Ok(())

@@ -113,6 +113,30 @@ fn merge_rejects_damaged_run() {
 }
 
 #[test]
+fn merge_is_tried_again_once_its_runs_can_be_read() {
+    let (dir, index, mut model) = several_runs();
+    let (path, whole) = files(dir.path()).into_iter().rfind(|(path, _)| path.extension().is_some()).unwrap();
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+    let more: Vec<_> = (345..400).map(|name| (name, Some(at(0)))).collect();
+    change(&index, &mut model, &more);
+    index.commit().unwrap();
+    assert!(index.is_merging());
+    while !index.has_merged() {
+        std::thread::yield_now();
+    }
+    fs::write(&path, whole).unwrap();
+    let runs = || index.state.read().runs.len();
+    let before = runs();
+    settle(&index);
+    assert_eq!(runs(), before, "the run shows zeros still");
+    // A lookup opens the run again.
+    assert_same(&index, &model, 100);
+    settle(&index);
+    assert!(runs() < before);
+    assert_same(&index, &model, 100);
+}
+
+#[test]
 fn unreadable_index_file_counts_as_damaged() {
     let (dir, index, model) = several_runs();
     drop(index);
