@@ -289,9 +289,9 @@ impl Node {
     /// Checks for health probes that blocks can be found and stored. The disk is examined at most fifty times a second.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if the store accepts no more writes, [`ErrorKind::Corrupt`] if part of its index cannot
-    /// be read, [`ErrorKind::NoSpace`] if the disk is full, [`ErrorKind::Timeout`] if the disk does not respond; otherwise
-    /// the error of the disk.
+    /// [`ErrorKind::Unavailable`] if the store accepts no more writes, [`ErrorKind::Corrupt`] if part of its index
+    /// cannot be read, [`ErrorKind::NoSpace`] if the disk is full, [`ErrorKind::Timeout`] if the disk does not respond;
+    /// otherwise the error of the disk.
     pub async fn check(&self) -> Result<()> {
         self.inner.store.check()?;
         if let Some(pack) = &self.inner.pack {
