@@ -68,7 +68,7 @@ pub(crate) async fn live() -> Response {
 }
 
 /// `GET /health/ready`: 200 if the daemon accepts requests; 503 while it starts or drains, and if the store accepts
-/// no writes.
+/// no writes or cannot read its index.
 pub(crate) async fn ready(State(state): State<AppState>, public: Option<Extension<PublicHost>>) -> Response {
     let Some(reason) = not_ready(&state).await else {
         let has_problems = public.is_none() && !problems(&state).await.is_empty();

@@ -395,13 +395,19 @@ fn state() -> Vec<Described> {
                 .describe("Public hosts, and callers without the scope `read`, get the status only.")
                 .without_credentials()
                 .sends_json::<Health>("200", "The daemon accepts requests")
-                .sends_json::<Health>("503", "It starts or drains, or the store accepts no writes"),
+                .sends_json::<Health>(
+                    "503",
+                    "It starts or drains, or the store accepts no writes or cannot read its index",
+                ),
         ),
         or_text(get("/health/live", "Whether the process responds").sends_json::<Readiness>("200", "It does")),
         or_text(
             get("/health/ready", "Whether the daemon accepts requests")
                 .sends_json::<Readiness>("200", "It does")
-                .sends_json::<Readiness>("503", "It starts or drains, or the store accepts no writes"),
+                .sends_json::<Readiness>(
+                "503",
+                "It starts or drains, or the store accepts no writes or cannot read its index",
+            ),
         ),
         or_text(sends_metrics(get(METRICS, "Metrics"))),
         or_text(sends_metrics(get(METRICS_OF_KUBO, "Metrics, at the path of Kubo"))),

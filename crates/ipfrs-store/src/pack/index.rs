@@ -181,6 +181,20 @@ impl Index {
         runs + self.upkeep.lock().manifest_bytes
     }
 
+    /// Checks that no page of a run has turned out to be missing. If one has, lookups fail.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind), with the name of the first such run.
+    pub(super) fn check(&self) -> Result<()> {
+        let runs = Arc::clone(&self.state.read().runs);
+        runs.iter().try_for_each(|run| run.check())
+    }
+
+    /// Same as [`check`](Self::check), after an attempt to open such runs again. Waits for the disk.
+    pub(super) fn check_again(&self) -> Result<()> {
+        self.with_whole_runs(|| self.check())
+    }
+
     /// Verifies the checksums of every run. Waits for the disk.
     ///
     /// # Errors

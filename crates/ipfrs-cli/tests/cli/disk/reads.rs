@@ -130,6 +130,7 @@ fn index_and_pins_that_cannot_be_read_are_used_again_afterwards() {
             let error = call(&daemon, &format!("block/stat?arg={cid}&offline=true"), None).await.unwrap_err();
             assert!(error.contains("the index is damaged"), "{error}");
             assert_eq!(get(&daemon, "/health/live").await.0, 200);
+            assert_eq!(get(&daemon, "/health/ready").await.0, 503);
         }
         let verified = verify(&daemon).await;
         assert!(verified.contains("the index is damaged"), "{verified}");
@@ -139,6 +140,7 @@ fn index_and_pins_that_cannot_be_read_are_used_again_afterwards() {
         while let Err(error) = call(&daemon, &format!("block/stat?arg={cid}&offline=true"), None).await {
             assert!(Instant::now() < watchdog, "{error}");
         }
+        assert_eq!(get(&daemon, "/health/ready").await.0, 200);
         assert_eq!(get(&daemon, &format!("/ipfs/{cid}")).await, (200, content));
         let verified = verify(&daemon).await;
         assert!(!verified.contains("damaged") && !verified.contains("corrupt"), "{verified}");
