@@ -120,10 +120,11 @@ async fn read(state: &AppState, socket: &mut WebSocket, client: Client, writer: 
             }
             taken = memory.take(size, waits_for_others), if waiting.is_some() => {
                 let (Some(memory), Some((messages, _))) = (taken, waiting.take()) else { return End::Failed };
+                // First: a writer that takes this batch before would not commit, but wait for another one.
+                writer.is_batch_waiting.store(false, Ordering::Release);
                 if writer.queue.send(Batch { messages, memory }).is_err() {
                     return End::Failed;
                 }
-                writer.is_batch_waiting.store(false, Ordering::Release);
             }
             incoming = socket.receive(), if waiting.is_none() => {
                 last_message = Instant::now();

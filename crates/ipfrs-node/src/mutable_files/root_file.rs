@@ -412,9 +412,12 @@ mod tests {
         file.confirm();
         let file = Arc::new(Mutex::new(file));
         RootFile::note_later(&file);
-        while !RootFile::new(dir.path()).read().unwrap()[0].is_confirmed {
-            tokio::task::yield_now().await;
-        }
+        let noted = async {
+            while !RootFile::new(dir.path()).read().unwrap()[0].is_confirmed {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), noted).await.expect("nothing notes the flush");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ipfrs_core::{Block, Cid, Error, Result, codec};
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use super::append::{Append, Leaves};
@@ -45,8 +45,9 @@ pub const MAX_HOLE_BYTES: u64 = 4 << 30;
 pub struct FileEdit {
     staging: Staging,
     sink: Arc<dyn BlockSink>,
-    /// Puts of leaves in progress, while the next ones are hashed.
-    storing: VecDeque<JoinHandle<Result<()>>>,
+    /// Puts of leaves in progress, while the next ones are hashed. They end with the change: clients that leave would
+    /// fill the memory otherwise.
+    storing: VecDeque<AbortOnDropHandle<Result<()>>>,
     root: FilePart,
     /// Format of new nodes.
     format: CidFormat,
@@ -265,14 +266,15 @@ impl FileEdit {
         if self.staging.bytes() < MAX_STAGED_BYTES {
             return Ok(());
         }
-        while self.storing.len() >= MAX_PUTS || self.storing.front().is_some_and(JoinHandle::is_finished) {
+        while self.storing.len() >= MAX_PUTS || self.storing.front().is_some_and(AbortOnDropHandle::is_finished) {
             self.first_stored().await?;
         }
         // Before the offset changes, only nodes and the last leaf may be loaded again.
         let (leaves, nodes): (Vec<_>, Vec<_>) =
             self.staging.take().into_iter().partition(|block| block.cid().codec() == codec::RAW);
         let sink = self.sink.clone();
-        self.storing.push_back(tokio::spawn(async move { sink.put(leaves).await }.in_current_span()));
+        let storing = tokio::spawn(async move { sink.put(leaves).await }.in_current_span());
+        self.storing.push_back(AbortOnDropHandle::new(storing));
         nodes.into_iter().for_each(|node| self.staging.insert(node));
         if self.staging.bytes() >= MAX_STAGED_BYTES {
             self.sink.put(self.staging.take()).await?;

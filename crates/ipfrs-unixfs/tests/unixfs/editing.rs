@@ -1,5 +1,6 @@
 //! Changes of files, compared with imports of the result and with a model.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use ipfrs_unixfs::{
 };
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, watch};
 use tokio::time::timeout;
 
 use crate::harness::{Memory, import_file, random_bytes, read_file};
@@ -184,6 +185,39 @@ async fn four_puts_are_in_progress_while_leaves_are_hashed() {
     let cid = timeout(Duration::from_secs(60), written).await.expect("puts wait for each other");
     assert_eq!(store.most.load(Ordering::SeqCst), 4);
     assert_eq!(read_file(&store.blocks, &cid), content);
+}
+
+/// A store whose puts do not end.
+#[derive(Default)]
+struct Stuck {
+    blocks: Memory,
+    /// Puts have receivers.
+    puts: watch::Sender<()>,
+}
+
+#[async_trait]
+impl BlockSink for Stuck {
+    async fn put(&self, _: Vec<Block>) -> Result<()> {
+        let _receiver = self.puts.subscribe();
+        pending().await
+    }
+}
+
+#[async_trait]
+impl BlockSource for Stuck {
+    async fn block(&self, cid: &Cid) -> Result<Bytes> {
+        self.blocks.block(cid).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn puts_end_with_a_change_that_is_dropped() {
+    let store = Arc::new(Stuck::default());
+    let mut edit = open_with(&store, &empty_file(&store.blocks, v1()), Chunker::default()).await;
+    edit.write(random_bytes(12 * 1024 * 1024)).await.unwrap();
+    assert!(store.puts.receiver_count() > 0);
+    drop(edit);
+    timeout(Duration::from_secs(60), store.puts.closed()).await.expect("a put continues");
 }
 
 /// A store that keeps the order in which blocks are put.

@@ -21,12 +21,24 @@ use crate::api::Api;
 use crate::args::{BenchIngestArgs, IngestStore};
 use crate::load::Base;
 use crate::output::Output;
+use crate::runtime::{Interrupted, interrupted};
 use crate::session::Session;
 
 /// Number of bytes after which a connection begins another object: the daemon limits the memory of one client.
 const OBJECT_BYTES: u64 = 96 * 1024 * 1024;
 
 pub(super) async fn run(session: &Session, args: &BenchIngestArgs, out: &mut Output) -> Result<()> {
+    // An interrupt drops the measurement, which removes the files.
+    tokio::select! {
+        measured = measure(session, args, out) => measured,
+        interrupt = interrupted() => {
+            interrupt?;
+            Err(Interrupted("interrupted: objects that were being written stay").into())
+        }
+    }
+}
+
+async fn measure(session: &Session, args: &BenchIngestArgs, out: &mut Output) -> Result<()> {
     let url = match &args.url {
         Some(url) => url.clone(),
         None => session.require_daemon().await?.url().to_owned(),
