@@ -187,6 +187,16 @@ pub enum Incoming {
     Binary(Bytes),
 }
 
+impl Incoming {
+    /// Returns the number of bytes.
+    fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary(bytes) => bytes.len(),
+        }
+    }
+}
+
 /// The connection has ended, or must end because the client does not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disconnected;
@@ -211,7 +221,9 @@ pub struct WebSocket {
     caller: Caller,
     rate_limits: RateLimiter,
     /// Time from which the rate limits permit another message of the client, if it had to wait.
-    reads_from: Option<Instant>,
+    permitted_from: Option<Instant>,
+    /// Message that has arrived before that time. Until it is passed on, nothing more is read.
+    held: Option<Incoming>,
     _permit: RequestPermit,
 }
 
@@ -243,7 +255,8 @@ impl WebSocket {
             client,
             caller,
             rate_limits: RateLimiter::off(),
-            reads_from: None,
+            permitted_from: None,
+            held: None,
             _permit: permit,
         }
     }
@@ -259,45 +272,44 @@ impl WebSocket {
         self.rate_limits.pay_sent(self.client, Some(&self.caller), bytes)
     }
 
-    /// Pays for a message that has arrived.
-    fn pay_arrived(&mut self, bytes: usize) {
+    /// Pays for a message that is passed on.
+    fn pay_arrived(&mut self, message: &Incoming) {
         self.shared.received.inc();
-        let wait = self.rate_limits.pay_arrived(self.client, Some(&self.caller), bytes);
-        self.reads_from = (!wait.is_zero()).then(|| Instant::now() + wait);
+        let wait = self.rate_limits.pay_arrived(self.client, Some(&self.caller), message.len());
+        self.permitted_from = (!wait.is_zero()).then(|| Instant::now() + wait);
     }
 
     /// Returns the time from which the [rate limits](Self::limit_rate) permit another message of the client; `None` if
     /// it need not wait.
     #[must_use]
-    pub fn reads_from(&self) -> Option<Instant> {
-        self.reads_from
+    pub fn permitted_from(&self) -> Option<Instant> {
+        self.permitted_from
     }
 
     /// Waits for the next message. Responds to pings, and sends one to a client that is silent for
-    /// `websocket.heartbeat_seconds`; if it stays silent for as long again, the connection ends. While the
-    /// [rate limits](Self::limit_rate) permit no message, nothing is read, so that the client waits. Returns `None` at
-    /// the end; the session must call [`finish`](Self::finish) then. Dropping the future loses nothing.
+    /// `websocket.heartbeat_seconds`; if it stays silent for as long again, the connection ends. A message that the
+    /// [rate limits](Self::limit_rate) do not permit yet is held, and nothing after it is read, so that the client
+    /// waits. Returns `None` at the end; the session must call [`finish`](Self::finish) then. Dropping the future loses
+    /// nothing.
     pub async fn receive(&mut self) -> Option<Incoming> {
         let heartbeat = self.shared.config.heartbeat();
         loop {
-            // A client that is not read is not silent.
-            let read_since = self.reads_from.map_or(self.heard, |time| time.max(self.heard));
-            let since = self.pinged.unwrap_or(read_since);
-            let reads_from = self.reads_from.filter(|time| *time > Instant::now());
-            let inner = &mut self.inner;
-            let incoming = async {
-                if let Some(time) = reads_from {
-                    sleep_until(time).await;
-                }
-                timeout_at(since + heartbeat, inner.next()).await
-            };
+            let since = self.pinged.unwrap_or(self.heard);
+            let wait = self.permitted_from.filter(|time| *time > Instant::now());
             let next = tokio::select! {
                 biased;
                 () = self.caller.ended() => {
                     self.violation = Some((CloseCode::Policy, credentials_ended().message().to_owned()));
                     return None;
                 }
-                next = incoming => next,
+                () = until(wait), if self.held.is_some() => {
+                    // A client that is not read is not silent.
+                    self.heard = Instant::now();
+                    let message = self.held.take()?;
+                    self.pay_arrived(&message);
+                    return Some(message);
+                }
+                next = timeout_at(since + heartbeat, self.inner.next()), if self.held.is_none() => next,
             };
             let Ok(next) = next else {
                 if self.pinged.is_some() {
@@ -309,21 +321,15 @@ impl WebSocket {
                 continue;
             };
             (self.heard, self.pinged) = (Instant::now(), None);
-            match next? {
-                Ok(Message::Text(text)) => {
-                    self.pay_arrived(text.len());
-                    return Some(Incoming::Text(text));
-                }
-                Ok(Message::Binary(bytes)) => {
-                    self.pay_arrived(bytes.len());
-                    return Some(Incoming::Binary(bytes));
-                }
-                // The library responds to pings and close frames.
-                Ok(Message::Close(_)) => {
-                    self.is_closing = true;
+            let message = match next? {
+                Ok(Message::Text(text)) => Incoming::Text(text),
+                Ok(Message::Binary(bytes)) => Incoming::Binary(bytes),
+                Ok(control) => {
+                    // The library responds to pings and close frames.
+                    self.is_closing |= matches!(control, Message::Close(_));
                     self.flush().await.ok()?;
+                    continue;
                 }
-                Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => self.flush().await.ok()?,
                 Err(error) => {
                     self.violation = match self.inner.get_ref().is_flooded() {
                         true => Some((CloseCode::Policy, FLOODED.to_owned())),
@@ -331,7 +337,13 @@ impl WebSocket {
                     };
                     return None;
                 }
+            };
+            if self.permitted_from.is_some_and(|time| time > Instant::now()) {
+                self.held = Some(message);
+                continue;
             }
+            self.pay_arrived(&message);
+            return Some(message);
         }
     }
 
@@ -448,6 +460,13 @@ impl WebSocket {
             let mut rest = [0; 512];
             while socket.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {}
         }
+    }
+}
+
+/// Waits until a time, if there is one.
+async fn until(time: Option<Instant>) {
+    if let Some(time) = time {
+        sleep_until(time).await;
     }
 }
 

@@ -77,6 +77,20 @@ async fn bytes_from_event_clients_wait_until_they_are_paid() {
 }
 
 #[tokio::test]
+async fn clients_whose_messages_wait_get_pongs() {
+    let gateway =
+        start(|config| (config.rate_limit.bytes_per_second, config.rate_limit.burst_bytes) = (1, 1_000)).await;
+    let mut socket = Client::open(gateway.address(), "/ws", &[]).await.unwrap();
+    for _ in 0..2 {
+        socket.send("x".repeat(600)).await;
+        assert_eq!(socket.receive().await["type"], "error");
+    }
+    socket.message(Message::Ping("a".into())).await;
+    send_unlimited_requests(&gateway).await;
+    assert_eq!(arrived(&mut socket), [Message::Pong("a".into())]);
+}
+
+#[tokio::test]
 async fn events_wait_until_the_last_are_paid() {
     let gateway = start(|config| (config.rate_limit.bytes_per_second, config.rate_limit.burst_bytes) = (1, 1)).await;
     let token = local_token(&gateway);

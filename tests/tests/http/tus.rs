@@ -350,6 +350,21 @@ async fn expired_tus_uploads_are_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tus_upload_of_an_unknown_client_is_continued() {
+    let gateway = TestGateway::start().await;
+    let upload = begin(&gateway, "", 5).await;
+    assert_eq!(patch(&gateway, &upload, 0, "he").await.status(), 204);
+    let repo = gateway.stop().await;
+    let record = repo.path().join("uploads").join(format!("{}.json", upload.rsplit('/').next().unwrap()));
+    let mut fields: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    // As records were before they had the client.
+    fields.as_object_mut().unwrap().remove("client").unwrap();
+    fs::write(&record, fields.to_string()).unwrap();
+    let gateway = TestGateway::start_on(repo, |_| {}).await;
+    assert_eq!(patch(&gateway, &upload, 2, "llo").await.status(), 204);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tus_upload_limits_are_enforced() {
     for change in [
         |config: &mut Config| config.upload.max_bytes = 0,

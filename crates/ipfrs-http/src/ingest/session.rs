@@ -104,7 +104,7 @@ async fn read(state: &AppState, socket: &mut WebSocket, client: Client, writer: 
         }
         let size = waiting.as_ref().map_or(0, |(_, size)| *size);
         // A client that the rate limits make wait is not idle.
-        let idle_since = socket.reads_from().map_or(last_message, |time| time.max(last_message));
+        let idle_since = socket.permitted_from().map_or(last_message, |time| time.max(last_message));
         tokio::select! {
             biased;
             changed = writer.stored.changed() => {

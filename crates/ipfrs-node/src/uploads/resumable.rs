@@ -121,7 +121,7 @@ impl Node {
             match state.phase {
                 Phase::Removed => return Err(unknown(id)),
                 Phase::Waiting if state.offset == upload.record.length => {
-                    match self.continue_upload(id, state.offset, None, stream::empty()).await {
+                    match self.continue_upload(id, state.offset, Some(0), stream::empty()).await {
                         // Another task imports the upload, so this loop waits for it.
                         Err(e) if e.kind() == ErrorKind::Conflict => {}
                         imported => return imported,
@@ -163,7 +163,8 @@ impl Node {
             )));
         }
         let Some(claim) = claim else { return Ok(upload.status(*upload.state.borrow())) };
-        let file_permit = self.inner.uploads.open_file_permit()?;
+        // Without content, no client delays the end of the request.
+        let file_permit = if announced == Some(0) { None } else { self.inner.uploads.open_file_permit()? };
         let node = self.clone();
         // A separate task writes all bytes that arrived, even if the client does not wait for the response.
         let fits = announced.is_some();
