@@ -32,7 +32,7 @@ pub(super) const COMMANDS: &[Definition] = &[
         .in_group(GROUP),
     command("files/chmod", "Change the permissions of a mutable file")
         .arguments(&[text("mode"), text("path")])
-        .in_group(GROUP),
+        .in_group(GROUP_WITHOUT_CHANGES),
     command("files/cp", "Copy content or a mutable file into the mutable files")
         .arguments(&[text("source"), text("dest")])
         .options(&[
@@ -82,7 +82,7 @@ pub(super) const COMMANDS: &[Definition] = &[
             Opt::int64(&["mtime"]).help("Time in seconds since 1970 [default: now]"),
             Opt::uint(&["mtime-nsecs"]).help("Nanoseconds of the time"),
         ])
-        .in_group(GROUP),
+        .in_group(GROUP_WITHOUT_CHANGES),
     command("files/write", "Write to a mutable file")
         .arguments(&[text("path"), file("data")])
         .options(FILES_WRITE)
