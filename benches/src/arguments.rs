@@ -26,7 +26,7 @@ pub struct Arguments {
     pub json: Option<PathBuf>,
     /// `--only`: the parts to measure. Empty means all parts.
     pub only: Vec<String>,
-    /// Whether a missing peer is an error (`--require-peers`, or `CI` in the environment).
+    /// Whether a missing peer is an error (`--require-peers`, or `CI` in the environment of a full measurement).
     pub require_peers: bool,
     /// Whether this is a full measurement. `cargo test --benches` only checks that the targets work.
     pub is_full: bool,
@@ -43,8 +43,9 @@ impl Asked {
         usage: &str,
         mut arguments: impl Iterator<Item = String>,
     ) -> Result<Self> {
-        let mut parsed = Arguments { require_peers: env::var_os("CI").is_some(), ..Arguments::default() };
+        let mut parsed = Arguments::default();
         let (mut is_bench, mut is_test) = (false, false);
+        let mut unknown = None;
         while let Some(argument) = arguments.next() {
             if let Some(role) = roles.iter().find(|role| **role == argument) {
                 return Ok(Self::Child(role, arguments.collect()));
@@ -69,10 +70,15 @@ impl Asked {
                         return Ok(Self::Nothing);
                     }
                 }
-                other => bail!("unknown argument {other:?}\n{usage}"),
+                other => unknown = Some(other.to_owned()),
             }
         }
         parsed.is_full = is_bench && !is_test;
+        // `cargo test` passes arguments for test harnesses, such as `--nocapture`, to every target.
+        if let Some(argument) = unknown.filter(|_| is_bench) {
+            bail!("unknown argument {argument:?}\n{usage}");
+        }
+        parsed.require_peers |= parsed.is_full && env::var_os("CI").is_some();
         Ok(Self::Measure(parsed))
     }
 }

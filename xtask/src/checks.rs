@@ -1,13 +1,12 @@
 //! `cargo xtask test`: all checks of a change, and those of the packages that it touches.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{browser, cargo, go, places, python, run};
+use crate::{browser, cargo, go, places, python};
 
 /// Packages whose change the HTTP tests cover better than the package's own tests.
 const SERVED: [&str; 6] =
@@ -18,8 +17,7 @@ pub(crate) fn all() -> Result<()> {
     formatting()?;
     lints()?;
     dependencies()?;
-    cargo("tests", &["test", "--workspace", "--no-fail-fast"], &[])?;
-    attacks()?;
+    tests()?;
     cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     browser::test()?;
     go::test()?;
@@ -43,18 +41,15 @@ pub(crate) fn fast() -> Result<()> {
     cargo("tests", &["test", "--tests"].into_iter().chain(selected).collect::<Vec<_>>(), &[])
 }
 
-/// Attacks a gateway in the short form of the target `hostile`, which checks how the gateway reacts, not how fast. The
-/// selection of packages gives dependencies the same features as for the tests.
-fn attacks() -> Result<()> {
+/// Runs all tests. They include the short form of the bench target `hostile`, which checks how a gateway reacts to
+/// hostile clients, not how fast.
+fn tests() -> Result<()> {
     for proxy in ["nginx", "haproxy"] {
         if places::found(proxy).is_none() {
             eprintln!("xtask: hostile clients: SKIPPED behind {proxy}, because it is not installed");
         }
     }
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["test", "--workspace", "--bench", "hostile"]);
-    // A measurement in CI fails without nginx, this test does not.
-    run("hostile clients", cargo.env_remove("CI"))
+    cargo("tests", &["test", "--workspace", "--no-fail-fast"], &[])
 }
 
 fn formatting() -> Result<()> {

@@ -1,7 +1,7 @@
 //! `cargo xtask test --long`: tests whose strength depends on their duration, AddressSanitizer, and fuzzing.
 //!
-//! Each part runs, whatever the result of the others. The run ends with a list of what ran, what tests skipped and why,
-//! and what failed.
+//! Each part runs, whatever the result of the others. The user may choose some of them. The run ends with a list of
+//! what ran, what tests skipped and why, what failed, and what was left out.
 
 mod fuzzing;
 
@@ -14,23 +14,27 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{host, places};
 
-/// Settings of the long tests: seconds of the gc stress test, kills of the store and of a daemon, power failures of
-/// the disk tests, rounds of the tests that repeat a load, histories of the writer, and cases of property tests.
-const SETTINGS: [(&str, &str); 7] = [
+/// Settings of the long tests: seconds of the gc stress test, kills of the store and of a daemon, power failures below
+/// a store and below a daemon, which starts after each of them, rounds of the tests that repeat a load, histories of
+/// the writer, addresses of clients, and cases of property tests.
+const SETTINGS: [(&str, &str); 9] = [
     ("IPFRS_STRESS_SECONDS", "120"),
     ("IPFRS_KILL_ROUNDS", "2000"),
     ("IPFRS_DAEMON_KILLS", "100"),
     ("IPFRS_POWER_FAILURES", "5000"),
+    ("IPFRS_DAEMON_POWER_FAILURES", "1000"),
     ("IPFRS_ROUNDS", "10"),
     ("IPFRS_STORE_TEST_HISTORIES", "100"),
+    ("IPFRS_ADDRESSES", "10000000"),
     ("PROPTEST_CASES", "20000"),
 ];
 
 /// Tests by the beginning or a part of their names, with the targets that contain them. Targets are selected from the
 /// whole workspace, because a single package may select other features of its dependencies, which are then built again.
-const TESTS: [(&str, &[&str]); 11] = [
+const TESTS: [(&str, &[&str]); 12] = [
     ("gc_stress_keeps_exactly_the_pinned_blocks", &["--test", "node"]),
     ("hit_ratio_is_that_of_the_simulation", &["--lib"]),
+    ("memory_is_bounded_under_any_number_of_addresses", &["--lib"]),
     ("acknowledged_operations_survive_sigkill", &["--test", "store"]),
     ("damaged_", &["--lib", "--test", "store"]),
     ("random_power_failures", &["--lib"]),
@@ -41,6 +45,9 @@ const TESTS: [(&str, &[&str]); 11] = [
     ("clients_that_hold_all_connections", &["--test", "cli"]),
     ("transfers_that_run_at_sigterm", &["--test", "cli"]),
 ];
+
+/// Name of the part that runs tests under AddressSanitizer.
+const SANITIZER: &str = "AddressSanitizer";
 
 /// Result of a part that succeeded.
 struct Done {
@@ -71,6 +78,11 @@ impl Report {
         }
     }
 
+    /// Adds a part that was not chosen.
+    fn leave_out(&mut self, part: &str) {
+        self.lines.push(format!("left out {part}"));
+    }
+
     /// Prints the results.
     ///
     /// # Errors
@@ -85,34 +97,79 @@ impl Report {
     }
 }
 
-/// Runs all parts.
+/// The parts that run, and those that do not, by their names.
+#[derive(Debug, PartialEq, Eq)]
+struct Choice {
+    chosen: Vec<String>,
+    left_out: Vec<String>,
+}
+
+impl Choice {
+    /// Chooses from `parts` those whose names contain one of `words`, in any case; without words, all.
+    ///
+    /// # Errors
+    /// Returns an error that names the words without a part, and all parts.
+    fn new(parts: Vec<String>, words: &[&str]) -> Result<Self> {
+        let contains = |part: &String, word: &str| part.to_ascii_lowercase().contains(&word.to_ascii_lowercase());
+        let unknown: Vec<_> =
+            words.iter().copied().filter(|word| !parts.iter().any(|part| contains(part, word))).collect();
+        ensure!(
+            unknown.is_empty(),
+            "no part of the long run has a name with {}: the parts are {}",
+            unknown.join(" or "),
+            parts.join(", ")
+        );
+        let is_chosen = |part: &String| words.is_empty() || words.iter().any(|word| contains(part, word));
+        let (chosen, left_out) = parts.into_iter().partition(is_chosen);
+        Ok(Self { chosen, left_out })
+    }
+
+    fn has(&self, part: &str) -> bool {
+        self.chosen.iter().any(|chosen| chosen == part)
+    }
+}
+
+/// Runs the parts whose names contain one of `words`; without words, all.
 ///
 /// # Errors
-/// Returns an error at once if a tool is missing, and at the end if a part failed.
-pub(crate) fn run() -> Result<()> {
-    check_tools()?;
+/// Returns an error at once if a word is in no name, or if a tool is missing, and at the end if a part failed.
+pub(crate) fn run(words: &[&str]) -> Result<()> {
+    let targets = fuzzing::targets()?;
+    let tests = TESTS.iter().map(|(name, _)| (*name).to_owned());
+    let parts = tests.chain([SANITIZER.to_owned()]).chain(targets.iter().map(|target| fuzzing::part(target)));
+    let choice = Choice::new(parts.collect(), words)?;
+    let (fuzzed, unfuzzed): (Vec<_>, Vec<_>) =
+        targets.into_iter().partition(|target| choice.has(&fuzzing::part(target)));
+    check_tools(choice.has(SANITIZER) || !fuzzed.is_empty(), !fuzzed.is_empty())?;
     let mut report = Report::default();
     for (name, targets) in TESTS {
-        report.add(name, named_tests(name, targets));
+        if choice.has(name) {
+            report.add(name, named_tests(name, targets));
+        }
     }
-    report.add("AddressSanitizer", sanitizer());
-    fuzzing::run(&mut report);
+    if choice.has(SANITIZER) {
+        report.add(SANITIZER, sanitizer());
+    }
+    if !fuzzed.is_empty() {
+        fuzzing::run(&mut report, &fuzzed, unfuzzed.is_empty());
+    }
+    choice.left_out.iter().for_each(|part| report.leave_out(part));
     report.finish()
 }
 
-/// Checks that the tools of all parts are installed.
+/// Checks that the tools of the chosen parts are installed.
 ///
 /// # Errors
 /// Returns an error that names each missing tool, and what installs it.
-fn check_tools() -> Result<()> {
+fn check_tools(needs_nightly: bool, needs_fuzzer: bool) -> Result<()> {
     let works = |program: &str, arguments: &[&str]| {
         Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
     };
     let mut missing = Vec::new();
-    if !works("rustc", &["+nightly", "--version"]) {
+    if needs_nightly && !works("rustc", &["+nightly", "--version"]) {
         missing.push("a nightly toolchain: rustup toolchain install nightly");
     }
-    if places::found("cargo-fuzz").is_none() {
+    if needs_fuzzer && places::found("cargo-fuzz").is_none() {
         missing.push("cargo-fuzz: cargo install cargo-fuzz");
     }
     ensure!(missing.is_empty(), "the long run needs {}", missing.join("; "));
@@ -138,7 +195,7 @@ fn sanitizer() -> Result<Done> {
     // With a target, build scripts and macros are built without the sanitizer. The store handles faults itself.
     cargo.arg("--target").arg(host()?).env("RUSTFLAGS", "-Zsanitizer=address");
     cargo.env("ASAN_OPTIONS", "handle_segv=0:handle_sigbus=0").env_remove("CARGO");
-    run_tests("AddressSanitizer", &mut cargo)
+    run_tests(SANITIZER, &mut cargo)
 }
 
 /// Runs `cargo test`, and returns how many tests passed and why some were skipped.
@@ -238,11 +295,43 @@ test result: ok. 20 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fin
     }
 
     #[test]
+    fn words_choose_the_parts_with_names_that_contain_them() {
+        let parts = || ["jumps_of_the_clock", "AddressSanitizer", "fuzzing of car_reader", "fuzzing of dag_node"];
+        let choice = |words: &[&str]| Choice::new(parts().map(str::to_owned).into(), words);
+        let all = choice(&[]).unwrap();
+        assert_eq!(all.chosen, parts());
+        assert!(all.left_out.is_empty());
+        let some = choice(&["clock", "fuzzing"]).unwrap();
+        assert_eq!(some.chosen, ["jumps_of_the_clock", "fuzzing of car_reader", "fuzzing of dag_node"]);
+        assert_eq!(some.left_out, ["AddressSanitizer"]);
+        assert_eq!(choice(&["car_reader"]).unwrap().chosen, ["fuzzing of car_reader"]);
+        assert!(choice(&["addresssanitizer"]).unwrap().has(SANITIZER));
+        let error = choice(&["clock", "nonsense", "tock"]).unwrap_err().to_string();
+        assert!(
+            error.starts_with("no part of the long run has a name with nonsense or tock: the parts are "),
+            "{error}"
+        );
+        assert!(parts().iter().all(|part| error.contains(*part)), "{error}");
+    }
+
+    #[test]
+    fn every_part_can_be_chosen_by_its_name() {
+        for (name, _) in TESTS {
+            assert!(Choice::new(vec![name.to_owned()], &[name]).unwrap().has(name));
+        }
+        let targets = fuzzing::targets().unwrap();
+        assert!(targets.iter().any(|target| target == "car_reader"), "{targets:?}");
+        assert!(fuzzing::part("car_reader").contains("fuzzing"));
+    }
+
+    #[test]
     fn failed_part_fails_the_run_after_all_parts() {
         let mut report = Report::default();
         report.add("first", Err(anyhow::anyhow!("reason")));
         report.add("second", Ok(Done { summary: "1 test".into(), skipped: vec!["why".into()] }));
-        assert_eq!(report.lines, ["FAILED   first: reason", "ran      second: 1 test", "SKIPPED  in second: why"]);
+        report.leave_out("third");
+        let lines = ["FAILED   first: reason", "ran      second: 1 test", "SKIPPED  in second: why", "left out third"];
+        assert_eq!(report.lines, lines);
         assert_eq!(report.finish().unwrap_err().to_string(), "the long run failed: first");
     }
 }

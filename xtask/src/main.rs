@@ -27,8 +27,9 @@ const USAGE: &str = "usage: cargo xtask <command>
   test      formatting, lints, all tests, doc tests, attacks of hostile clients, documentation, the pages in a browser,
             a peer in Go, and Python
             --fast: formatting, lints, and the tests of the packages that differ from main
-            --long: gc under load, kills, property tests with many cases, AddressSanitizer, and fuzzing. Lists at its end
-            what ran, and fails if a tool is missing
+            --long [PART...]: gc under load, kills, jumps of the clock, property tests with many cases,
+            AddressSanitizer, and fuzzing. Lists at its end what ran, and fails if a tool is missing. With parts, only
+            those: the name of a test, `AddressSanitizer`, `fuzzing`, the name of a fuzz target, or a part of a name
   browser   only the pages in a browser
   go        only the exchange of blocks with a peer in Go
   python    only `import ipfrs`, and the responses as Python's packages read them
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
     let done = match given_words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["test"] => checks::all(),
         ["test", "--fast"] => checks::fast(),
-        ["test", "--long"] => long::run(),
+        ["test", "--long", parts @ ..] => long::run(parts),
         ["browser"] => browser::test(),
         ["go"] => go::test(),
         ["python"] => python::test(),

@@ -11,12 +11,10 @@ use ipfrs_proto::block::v1::{GetBlockRequest, PutBlockRequest};
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::hello::HELLO;
+use crate::hello::{BLOCK_BYTES, HELLO};
 use crate::options::Options;
 use crate::{client_runtime, row};
 
-/// Size of the block, in bytes.
-pub(crate) const BLOCK_BYTES: usize = 1_024;
 /// Number of concurrent calls on one connection.
 const STREAMS: usize = 64;
 /// Minimum ratio to the call rate of the reference server.

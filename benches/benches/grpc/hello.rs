@@ -18,10 +18,10 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-use crate::calls::BLOCK_BYTES;
-
 /// First argument of a child that runs this server.
 pub(crate) const HELLO: &str = "hello";
+/// Size of the block, in bytes.
+pub(crate) const BLOCK_BYTES: usize = 1_024;
 
 #[derive(Clone)]
 struct Hello(Bytes);

@@ -1,12 +1,13 @@
 //! Overload: ten times as many clients as the gateway takes requests at once, beside a download and health checks.
 //! Clients that read at once keep the processor busy and no request in progress, so they wait for each other. Clients
-//! that read slowly take all permits.
+//! that read slowly take all permits. nginx, which refuses none, serves the same clients.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use ipfrs_benches::nginx::NGINX;
 use ipfrs_benches::{
     Answered, Bound, Client, GatewayProcess, Goal, Latencies, Offsets, Profile, Series, Settings, Table, add_file, get,
     get_range, send_and_receive,
@@ -42,10 +43,19 @@ const BUFFER_BYTES: usize = 64 * 1_024;
 const RATE_GOAL: Bound = Bound::AtLeast(0.9);
 const P99_GOAL: Bound = Bound::AtMost(3.0);
 
+/// Name of the gateway in the report.
+const IPFRS: &str = "ipfrs";
+
 pub(crate) struct Overload {
-    gateway: GatewayProcess,
-    path: String,
-    file_bytes: u64,
+    servers: Vec<Server>,
+    _gateway: GatewayProcess,
+}
+
+/// A server with its results.
+struct Server {
+    name: &'static str,
+    target: Target,
+    /// Results for each of [`KINDS`] and [`CLIENTS`].
     loads: [[Load; CLIENTS.len()]; KINDS.len()],
 }
 
@@ -89,7 +99,17 @@ impl Overload {
         let settings = Settings { workers: Some(1), max_concurrent_requests: limit, ..Settings::default() };
         let gateway = GatewayProcess::start_with(&repo, &settings)?;
         site.cores.for_clients()?;
-        Ok(Self { gateway, path: format!("/ipfs/{large}"), file_bytes: site.large_bytes(), loads: Default::default() })
+        let server = |name, server, path: &str, health: &str| {
+            let target = Target { server, path: path.into(), health: health.into(), file_bytes: site.large_bytes() };
+            Server { name, target, loads: Default::default() }
+        };
+        let mut servers = Vec::new();
+        let of_nginx = site.large.iter().zip(&site.small).find(|(large, _)| large.name == NGINX);
+        if let Some((large, small)) = of_nginx {
+            servers.push(server(NGINX, large.address, &large.path, &small.path));
+        }
+        servers.push(server(IPFRS, gateway.address(), &format!("/ipfs/{large}"), "/health"));
+        Ok(Self { servers, _gateway: gateway })
     }
 }
 
@@ -97,29 +117,31 @@ impl Measurement for Overload {
     fn round(&mut self, site: &Site, round: usize) -> Result<()> {
         let seconds = site.options.wrk_seconds;
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let target =
-            Target { server: self.gateway.address(), path: self.path.as_str().into(), file_bytes: self.file_bytes };
-        for (kind, loads) in KINDS.into_iter().zip(&mut self.loads) {
+        for (index, kind) in KINDS.into_iter().enumerate() {
             for turn in turns(round, CLIENTS.len()) {
-                let time = Duration::from_secs(seconds);
-                let (all, health, download) = runtime.block_on(load(&target, kind, CLIENTS[turn], time));
-                let load = &mut loads[turn];
-                load.per_second.push(all.latencies.count() as f64 / seconds as f64);
-                load.p99_ms.push(all.latencies.quantile(0.99));
-                load.refused_per_second.push(all.refused as f64 / seconds as f64);
-                load.health_p99_ms.push(health.latencies.quantile(0.99));
-                let others = health.errors + health.refused + download.errors + download.refused;
-                load.errors.push((all.errors + others) as f64);
+                for server in turns(round, self.servers.len()) {
+                    let Server { target, loads, .. } = &mut self.servers[server];
+                    let time = Duration::from_secs(seconds);
+                    let (all, health, download) = runtime.block_on(load(target, kind, CLIENTS[turn], time));
+                    let load = &mut loads[index][turn];
+                    load.per_second.push(all.latencies.count() as f64 / seconds as f64);
+                    load.p99_ms.push(all.latencies.quantile(0.99));
+                    load.refused_per_second.push(all.refused as f64 / seconds as f64);
+                    load.health_p99_ms.push(health.latencies.quantile(0.99));
+                    let others = health.errors + health.refused + download.errors + download.refused;
+                    load.errors.push((all.errors + others) as f64);
+                }
             }
         }
         Ok(())
     }
 
     fn tables(&self) -> Vec<Table> {
-        let row = |kind: Kind, clients: usize, load: &Load| {
+        let row = |kind: Kind, clients: usize, server: &str, load: &Load| {
             vec![
                 kind.name.to_owned(),
                 clients.to_string(),
+                server.to_owned(),
                 load.per_second.show(0),
                 load.p99_ms.show(1),
                 load.refused_per_second.show(0),
@@ -127,14 +149,20 @@ impl Measurement for Overload {
                 format!("{:.0}", load.errors.max()),
             ]
         };
-        let kinds = KINDS.into_iter().zip(&self.loads);
-        let rows =
-            kinds.flat_map(|(kind, loads)| CLIENTS.into_iter().zip(loads).map(move |(n, load)| row(kind, n, load)));
+        let mut rows = Vec::new();
+        for (index, kind) in KINDS.into_iter().enumerate() {
+            for (turn, clients) in CLIENTS.into_iter().enumerate() {
+                for server in &self.servers {
+                    rows.push(row(kind, clients, server.name, &server.loads[index][turn]));
+                }
+            }
+        }
         vec![Table::new(
             format!("Overload: ranges of a file, {CAPACITY} requests at once, one worker"),
             [
                 "range",
                 "clients",
+                "server",
                 "responses/s",
                 "their p99 ms",
                 "refused/s",
@@ -147,7 +175,8 @@ impl Measurement for Overload {
 
     fn goals(&self) -> Vec<Goal> {
         let ratio = |over: &Series, under: &Series| over.median() / under.median();
-        let goals = KINDS.into_iter().zip(&self.loads).flat_map(|(kind, [calm, crowded])| {
+        let Some(gateway) = self.servers.iter().find(|server| server.name == IPFRS) else { return Vec::new() };
+        let goals = KINDS.into_iter().zip(&gateway.loads).flat_map(|(kind, [calm, crowded])| {
             let what = |what: &str| format!("overload, {}, {} / {} clients: {what}", kind.name, CLIENTS[1], CLIENTS[0]);
             let rate = ratio(&crowded.per_second, &calm.per_second);
             let p99 = ratio(&crowded.p99_ms, &calm.p99_ms);
@@ -158,18 +187,20 @@ impl Measurement for Overload {
         });
         let ended = Goal {
             what: "overload: ended connections, failed health checks and downloads, all rounds".to_owned(),
-            figure: self.loads.iter().flatten().map(|load| load.errors.sum()).sum(),
+            figure: gateway.loads.iter().flatten().map(|load| load.errors.sum()).sum(),
             bound: Bound::AtMost(0.0),
         };
         goals.chain([ended]).collect()
     }
 }
 
-/// A large file at the gateway.
+/// A large file at a server.
 #[derive(Clone)]
 struct Target {
     server: SocketAddr,
     path: Arc<str>,
+    /// Path that health checks request.
+    health: Arc<str>,
     file_bytes: u64,
 }
 
@@ -177,7 +208,7 @@ struct Target {
 async fn load(target: &Target, kind: Kind, clients: usize, time: Duration) -> (Seen, Seen, Seen) {
     let end = Instant::now() + time;
     let download = tokio::spawn(download(target.clone(), end));
-    let health = tokio::spawn(health(target.server, end));
+    let health = tokio::spawn(health(target.clone(), end));
     let mut running = JoinSet::new();
     for number in 0..clients {
         running.spawn(client(target.clone(), kind, number, end));
@@ -202,9 +233,9 @@ async fn client(target: Target, kind: Kind, number: usize, end: Instant) -> Seen
         .await
 }
 
-async fn health(server: SocketAddr, end: Instant) -> Seen {
+async fn health(target: Target, end: Instant) -> Seen {
     let pauses = Pauses { reads: Duration::ZERO, requests: HEALTH_INTERVAL };
-    repeat(server, CLIENTS[1], end, pauses, || get("/health")).await
+    repeat(target.server, CLIENTS[1], end, pauses, || get(&target.health)).await
 }
 
 /// Pauses of a client.

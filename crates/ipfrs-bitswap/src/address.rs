@@ -65,7 +65,7 @@ pub(crate) fn split_peer(address: &Multiaddr) -> Result<(PeerId, Multiaddr)> {
 }
 
 /// Removes the peer ID from the end of an address. Returns `None` if it is the ID of another peer.
-fn without_peer(address: &Multiaddr, peer: PeerId) -> Option<Multiaddr> {
+pub(crate) fn without_peer(address: &Multiaddr, peer: PeerId) -> Option<Multiaddr> {
     let mut rest = address.clone();
     match rest.pop() {
         Some(Protocol::P2p(found)) => (found == peer).then_some(rest),

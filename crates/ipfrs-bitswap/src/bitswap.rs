@@ -315,6 +315,22 @@ impl Bitswap {
         was_connected
     }
 
+    /// Closes the connection to a peer at an address, which must end in `/p2p/` and the peer ID, and keeps other
+    /// connections to the peer. Returns whether there was one. The node connects again to a configured peer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`] if the address has no peer ID, or nothing before it.
+    pub async fn disconnect_address(&self, address: &Multiaddr) -> Result<bool> {
+        let (peer, remote) = address::split_peer(address)?;
+        let found = self.context().peers.get(&peer).and_then(|peer| peer.connection_to(&remote));
+        let Some((connection, closed)) = found else { return Ok(false) };
+        let was_connected = self.0.network.close(connection).await;
+        if was_connected {
+            tokio::time::timeout(DISCONNECT_TIMEOUT, closed.cancelled()).await.ok();
+        }
+        Ok(was_connected)
+    }
+
     /// Returns the connected peers, in the order of their IDs.
     #[must_use]
     pub fn peers(&self) -> Vec<PeerInfo> {

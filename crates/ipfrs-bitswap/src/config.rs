@@ -93,6 +93,12 @@ impl BitswapConfig {
         self.check_addresses()
     }
 
+    /// Returns whether any peer that can connect may fetch blocks.
+    #[must_use]
+    pub fn serves_any_peer(&self) -> bool {
+        self.enabled && self.serve && self.private_network_key.is_none()
+    }
+
     /// Returns the addresses to listen on: the configured ones, or the default ones that the network permits.
     pub(crate) fn listen_addrs(&self) -> Vec<Multiaddr> {
         let mut addresses = self.listen.clone();

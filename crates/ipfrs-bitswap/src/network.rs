@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use ipfrs_core::Result;
 use libp2p::identity::Keypair;
+use libp2p::swarm::ConnectionId;
 use libp2p::{Multiaddr, PeerId};
 use libp2p_stream::Control;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -135,5 +136,14 @@ impl Network {
             return false;
         }
         disconnected.await.unwrap_or(false)
+    }
+
+    /// Closes a connection. Returns whether it was established.
+    pub(crate) async fn close(&self, connection: ConnectionId) -> bool {
+        let (reply, closed) = oneshot::channel();
+        if self.commands.send(Command::Close { connection, reply }).await.is_err() {
+            return false;
+        }
+        closed.await.unwrap_or(false)
     }
 }

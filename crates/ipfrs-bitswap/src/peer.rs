@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::address;
 use crate::client::want_book::WantBook;
 use crate::config::BitswapConfig;
 use crate::server::wantlist::Wantlist;
@@ -57,6 +58,8 @@ pub(crate) struct Connection {
     pub address: Multiaddr,
     pub direction: Direction,
     pub since: SystemTime,
+    /// Cancelled when the connection has ended.
+    pub closed: CancellationToken,
 }
 
 /// Metadata of a peer, as the peer reports it.
@@ -149,13 +152,21 @@ impl Peer {
     /// Removes a connection and returns whether it was the last one.
     pub(crate) fn remove_connection(&self, id: ConnectionId) -> bool {
         let mut connections = self.connections.lock();
-        connections.retain(|connection| connection.id != id);
+        connections.extract_if(.., |connection| connection.id == id).for_each(|removed| removed.closed.cancel());
         connections.is_empty()
     }
 
     /// Calls `read` with the oldest connection.
     pub(crate) fn first_connection<T>(&self, read: impl FnOnce(&Connection) -> T) -> Option<T> {
         self.connections.lock().first().map(read)
+    }
+
+    /// Returns the connection to `address`, which has no peer ID, and the token that is cancelled when it has ended.
+    pub(crate) fn connection_to(&self, address: &Multiaddr) -> Option<(ConnectionId, CancellationToken)> {
+        let leads_to = |connection: &&Connection| {
+            address::without_peer(&connection.address, self.id).is_some_and(|remote| remote == *address)
+        };
+        self.connections.lock().iter().find(leads_to).map(|found| (found.id, found.closed.clone()))
     }
 
     /// Opens a stream on the oldest connection that still accepts one.

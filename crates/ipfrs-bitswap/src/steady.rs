@@ -179,6 +179,7 @@ mod tests {
     use futures::future::{Either, select};
     use libp2p::swarm::ConnectionId;
     use tokio::sync::mpsc;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::config::BitswapConfig;
@@ -206,6 +207,7 @@ mod tests {
                 address: "/ip4/192.0.2.1/tcp/1".parse().unwrap(),
                 direction: Direction::Inbound,
                 since: SystemTime::now(),
+                closed: CancellationToken::new(),
             };
             self.peers.attach(self.id, connection, &BitswapConfig::default()).0
         }

@@ -33,10 +33,12 @@ pub(crate) use snapshot::HeldSnapshot;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
 use ipfrs_interface::sync_directory;
+use rustix::process::geteuid;
 
 /// File that marks a backup.
 pub(crate) const MARKER: &str = "ipfrs-backup";
@@ -45,15 +47,36 @@ const PACKS: &str = "packs";
 
 /// Returns the error for a file operation, with the remedy if one is known.
 fn cannot(action: &str, path: &Path, error: &io::Error) -> anyhow::Error {
-    let remedy = match error.kind() {
+    let remedy: String = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             ": free disk space there and run the command again, which continues; an earlier backup is still valid"
+                .into()
         }
-        io::ErrorKind::PermissionDenied => ": run the command as the user of the daemon, or as root",
-        io::ErrorKind::ReadOnlyFilesystem => ": mount it writable, or use another directory",
-        _ => "",
+        io::ErrorKind::PermissionDenied => permission_remedy(path, geteuid().as_raw()),
+        io::ErrorKind::ReadOnlyFilesystem => ": mount it writable, or use another directory".into(),
+        _ => String::new(),
     };
     anyhow!("cannot {action} {} ({error}){remedy}", path.display())
+}
+
+/// Returns the remedy if `this_user` may not use a path: the user to which it or its directory belongs.
+fn permission_remedy(path: &Path, this_user: u32) -> String {
+    if this_user == 0 {
+        return ": the file system refuses it to root too: use another directory".to_owned();
+    }
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let owned =
+        |place: &Path| fs::symlink_metadata(place).ok().map(|metadata| (place.display().to_string(), metadata.uid()));
+    // A path that does not exist would be created in the directory above it.
+    let places = if path.symlink_metadata().is_ok() { 2 } else { 1 };
+    let mut existing = path.ancestors().filter_map(owned).take(places);
+    match existing.find(|(_, owner)| *owner != this_user) {
+        Some((place, 0)) => format!(": {place} belongs to root: run the command as root (sudo)"),
+        Some((place, owner)) => {
+            format!(": {place} belongs to user {owner}: run the command as that user (sudo -u \\#{owner}), or as root")
+        }
+        None => ": give this user access (chmod u+rwX), or run the command as root".to_owned(),
+    }
 }
 
 /// Replaces a file durably and as a whole.
@@ -114,4 +137,25 @@ pub(crate) fn check_space(place: &Path, needed: u64) -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remedy_for_permissions_names_the_owner() {
+        let directory = tempfile::tempdir().unwrap();
+        for existing in [Path::new("/"), directory.path()] {
+            let owner = fs::metadata(existing).unwrap().uid();
+            let path = existing.join("ipfrs-backup-that-does-not-exist");
+            let whose = match owner {
+                0 => "root: run the command as root (sudo)".to_owned(),
+                _ => format!("user {owner}: run the command as that user (sudo -u \\#{owner}), or as root"),
+            };
+            assert_eq!(permission_remedy(&path, owner + 1), format!(": {} belongs to {whose}", existing.display()));
+            let own = permission_remedy(&path, owner);
+            assert!(own.contains(if owner == 0 { "another directory" } else { "chmod u+rwX" }), "{own}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod bench;
 mod block;
 mod cat;
 mod cid;
+mod completions;
 mod config;
 mod dag;
 mod denylist;
@@ -50,7 +51,7 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Bench(command) => bench::run(&globals, &command, &mut out),
         Command::Doctor => doctor::run(&globals, &mut out),
         Command::Denylist(command) => denylist::run(&command, &mut out),
-        Command::Completions { shell } => completions(shell, &mut out),
+        Command::Completions { shell } => completions::run(shell, &mut out),
         Command::Man { directory } => man(&directory, &mut out),
         Command::Version => version(&mut out),
         Command::Add(args) => in_session(&globals, needs_repo, "add", async |api| add::run(api, &args, &mut out).await),
@@ -132,12 +133,6 @@ fn in_session(
         let closed = api.close().await;
         outcome.and(closed)
     })
-}
-
-fn completions(shell: clap_complete::Shell, out: &mut Output) -> Result<()> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "ipfrs-cli", &mut script);
-    out.bytes(&script)
 }
 
 /// Writes one manual page for each command.

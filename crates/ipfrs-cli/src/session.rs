@@ -223,6 +223,11 @@ impl Session {
         }
     }
 
+    /// Whether the user has given the URL of the daemon.
+    pub(crate) fn is_api_given(&self) -> bool {
+        self.api.is_some()
+    }
+
     /// Returns the directory of the block store.
     pub(crate) fn store(&self) -> PathBuf {
         self.repo.join(self.config.store.path.as_deref().unwrap_or(Path::new(".")))

@@ -153,6 +153,17 @@ struct Cancelled;
 #[error("the DNSLinks do not end")]
 struct EndlessDnslink;
 
+/// Reason why a block of a supported codec is not UnixFS. It is the cause of errors about the block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotUnixfs {
+    /// The codec is neither raw nor dag-pb.
+    #[error("the codec is neither raw nor dag-pb")]
+    OtherCodec,
+    /// The block is dag-pb without data, and UnixFS is in the data.
+    #[error("the dag-pb node has no data")]
+    WithoutData,
+}
+
 /// The cause of errors of requests that did not arrive in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the client paused")]
@@ -236,9 +247,7 @@ impl Error {
     /// Returns the missing block, if one is anywhere in the chain of causes.
     #[must_use]
     pub fn missing_block(&self) -> Option<Cid> {
-        let first = std::error::Error::source(self);
-        let mut causes = std::iter::successors(first, |cause| cause.source());
-        causes.find_map(|cause| cause.downcast_ref::<NoBlock>()).map(|NoBlock(cid)| *cid)
+        self.cause::<NoBlock>().map(|NoBlock(cid)| *cid)
     }
 
     /// Creates an [`ErrorKind::InvalidInput`] error for data that does not match its content ID.
@@ -263,9 +272,25 @@ impl Error {
         self.is_caused_by::<LargeBlock>()
     }
 
+    /// Creates an [`ErrorKind::Unsupported`] error for a block that is not UnixFS.
+    pub fn not_unixfs(reason: NotUnixfs, message: impl Into<String>) -> Self {
+        Self::unsupported(message).with_source(reason)
+    }
+
+    /// Returns the reason if [`not_unixfs`](Self::not_unixfs) created this error or one of its causes.
+    #[must_use]
+    pub fn not_unixfs_reason(&self) -> Option<NotUnixfs> {
+        self.cause().copied()
+    }
+
     fn is_caused_by<E: std::error::Error + 'static>(&self) -> bool {
+        self.cause::<E>().is_some()
+    }
+
+    /// Returns the first cause of this type in the chain of causes.
+    fn cause<E: std::error::Error + 'static>(&self) -> Option<&E> {
         let first = std::error::Error::source(self);
-        std::iter::successors(first, |cause| cause.source()).any(|cause| cause.is::<E>())
+        std::iter::successors(first, |cause| cause.source()).find_map(|cause| cause.downcast_ref())
     }
 
     /// Creates an [`ErrorKind::Forbidden`] error that applies to every caller, because the resource is open

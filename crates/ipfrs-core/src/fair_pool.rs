@@ -161,6 +161,15 @@ impl<C: Client> Share<C> {
         Ok(())
     }
 
+    /// Takes over all units of another share of the same client in the same pool.
+    ///
+    /// # Panics
+    /// If the other share is of another client.
+    pub fn take_over(&mut self, other: &mut Self) {
+        assert!(self.client == other.client, "the shares are of different clients");
+        self.units += std::mem::take(&mut other.units);
+    }
+
     /// Returns all units to the pool.
     pub fn release(&mut self) {
         self.shrink_to(0);
@@ -270,6 +279,11 @@ mod tests {
         assert_eq!((share.units(), pool.0.used.load(Ordering::Relaxed)), (50, 75));
         share.shrink_to(20);
         assert_eq!((share.units(), pool.0.used.load(Ordering::Relaxed)), (20, 45));
+        let mut both = pool.take(1, 1).unwrap();
+        both.take_over(&mut share);
+        assert_eq!((both.units(), share.units(), pool.held(1)), (21, 0, 21));
+        share.take_over(&mut both);
+        share.shrink_to(20);
         // The units that were kept count as those of the client.
         assert_eq!(share.grow(28), Err(Shortage::Share));
         drop(share);

@@ -15,8 +15,8 @@ pub struct GraphQlConfig {
     pub introspection: bool,
     /// Maximum depth of fields within fields.
     pub max_depth: usize,
-    /// Maximum cost of an operation: each field costs 1, within a page as often as the page has entries; reading the data
-    /// of a block costs 10, computing the statistics of a tensor 1,000.
+    /// Maximum cost of an operation: each field costs 1, within a page as often as the page has entries; reading the
+    /// data of a block costs 10, computing the statistics of a tensor 1,000.
     pub max_complexity: usize,
     /// Maximum number of entries on a page.
     pub max_page_size: usize,

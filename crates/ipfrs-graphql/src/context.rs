@@ -27,13 +27,15 @@ pub(crate) struct RequestContext {
     pub(crate) files: Option<Files>,
     /// Sender of the request.
     caller: Caller,
+    /// ID of the request, or of the handshake of its WebSocket, for the audit log. Empty if it has none.
+    pub(crate) request_id: String,
 }
 
 impl RequestContext {
     pub(crate) fn new(node: &Node, memory: &MemoryPool, config: &GraphQlConfig, caller: Caller) -> Self {
         let held = Mutex::new(Held { content: 0, body: 0, objects: 0, memory: memory.reservation() });
         let budget = Arc::new(Budget { most: config.max_response_bytes, held });
-        Self { budget, blocks: BlockLoader::new(node), files: None, caller }
+        Self { budget, blocks: BlockLoader::new(node), files: None, caller, request_id: String::new() }
     }
 }
 
@@ -48,7 +50,7 @@ pub(crate) fn request<'a>(context: &Context<'a>) -> FieldResult<&'a RequestConte
 }
 
 /// Makes the change of a mutation if the caller has its scope, and writes the outcome into the audit log. `target` is
-/// what the change is about.
+/// what the change is about, and `stored` returns the content that it has stored, if any.
 ///
 /// # Errors
 /// If the caller lacks the scope, or the change fails.
@@ -57,15 +59,20 @@ pub(crate) async fn audited<T>(
     scope: Scope,
     target: &str,
     change: impl Future<Output = FieldResult<T>>,
+    stored: impl FnOnce(&T) -> Option<Cid>,
 ) -> FieldResult<T> {
-    let caller = &request(context)?.caller;
+    let RequestContext { caller, request_id, .. } = request(context)?;
     let what = format!("graphql {}", context.field().name());
-    let mut line = AuditLine::new(caller.clone(), Client::current(), what, String::new());
+    let mut line = AuditLine::new(caller.clone(), Client::current(), what, request_id.clone());
     line.set_target(target);
     let result = match caller.require(scope) {
         Ok(()) => change.await,
         Err(error) => Err(failed(error)),
     };
+    let stored = result.as_ref().ok().and_then(stored).map(|cid| cid.to_string());
+    if let Some(stored) = stored.filter(|stored| stored != target) {
+        line.set_target(format!("{target} {stored}").trim_start());
+    }
     line.write(result.as_ref().map_or_else(code_of, |_| "ok"));
     result
 }

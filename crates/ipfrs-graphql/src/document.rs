@@ -128,12 +128,12 @@ pub(crate) fn check_introspection(document: &ExecutableDocument) -> Result<()> {
     )))
 }
 
-/// Checks that a subscription selects one field (<https://spec.graphql.org/October2021/#sec-Single-root-field>), without
-/// fragments at its root, which the library ignores.
+/// Checks that a subscription selects one field (<https://spec.graphql.org/October2021/#sec-Single-root-field>),
+/// without fragments at its root, which the library ignores.
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for several fields, [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind)
-/// for too many fields below it.
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for several fields,
+/// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) for too many fields below it.
 pub(crate) fn check_subscription(document: &ExecutableDocument, operation: &OperationDefinition) -> Result<()> {
     let root = &operation.selection_set.node;
     if !matches!(&*root.items, [only] if matches!(only.node, Selection::Field(_))) {

@@ -22,7 +22,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::auth::{Caller, Scope, challenge};
 use ipfrs_middleware::websocket::{WebSockets, is_websocket};
-use ipfrs_middleware::{Lifecycle, MemoryPool, Rules};
+use ipfrs_middleware::{Lifecycle, MemoryPool, Rules, request_id};
 use ipfrs_node::Node;
 use prometheus::{IntCounter, Registry};
 
@@ -129,7 +129,7 @@ async fn serve(State(graphql): State<GraphQl>, request: Request) -> Response {
         Err(error) => return response::unreadable(media, &error),
     };
     let operation = match executor.parse(request, &caller) {
-        Ok(operation) => operation,
+        Ok(operation) => operation.with_request_id(&id_of(&asked)),
         Err(error) if media == Media::EventStream => return sse::refused(Answer::refused(error)).await,
         Err(error) => return response::refused(StatusCode::BAD_REQUEST, media, error),
     };
@@ -156,6 +156,11 @@ async fn serve(State(graphql): State<GraphQl>, request: Request) -> Response {
     let answer = executor.execute(operation).await;
     drop(memory);
     response::whole(answer, media, is_get, &if_none_match).await
+}
+
+/// Returns the ID of a request; empty if it has none.
+fn id_of(headers: &HeaderMap) -> String {
+    request_id::chosen(headers).and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned()
 }
 
 fn not_permitted(asked: &HeaderMap, media: Media, error: &Error) -> Response {

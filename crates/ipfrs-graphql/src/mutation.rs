@@ -63,7 +63,7 @@ impl Mutation {
             let (cid, size) = stored.map_err(failed)?;
             FieldResult::Ok(Some(AddedBlock { cid: Cid(cid), size: size.into() }))
         };
-        audited(context, Scope::Write, &target, change).await
+        audited(context, Scope::Write, &target, change, |added| added.as_ref().map(|added| added.cid.0)).await
     }
 
     /// Imports a file while it arrives.
@@ -110,7 +110,7 @@ impl Mutation {
                 operation_id,
             }))
         };
-        audited(context, Scope::Write, &target, change).await
+        audited(context, Scope::Write, &target, change, |added| added.as_ref().map(|added| added.cid.0)).await
     }
 
     /// Removes a block that no pin leads to. Returns its content ID.
@@ -127,7 +127,7 @@ impl Mutation {
             }
             FieldResult::Ok(Some(cid))
         };
-        audited(context, Scope::Write, &target, change).await
+        audited(context, Scope::Write, &target, change, |_| None).await
     }
 
     /// Pins the target of a path. All blocks must be in this store. Returns its content ID.
@@ -144,7 +144,7 @@ impl Mutation {
             let pinned = node.pin(&[path], &PinOptions { recursive, name }, |_| {}).await.map_err(failed)?;
             FieldResult::Ok(pinned.first().map(|cid| Cid(*cid)))
         };
-        audited(context, Scope::Pin, &path, change).await
+        audited(context, Scope::Pin, &path, change, |_| None).await
     }
 
     /// Removes the pin of the target of a path. Returns its content ID.
@@ -160,6 +160,6 @@ impl Mutation {
             let unpinned = node.unpin(&[path], recursive).await.map_err(failed)?;
             FieldResult::Ok(unpinned.first().map(|cid| Cid(*cid)))
         };
-        audited(context, Scope::Pin, &path, change).await
+        audited(context, Scope::Pin, &path, change, |_| None).await
     }
 }

@@ -72,6 +72,12 @@ impl Operation {
         }
     }
 
+    /// Adds the ID of the request, for the audit log.
+    pub(crate) fn with_request_id(mut self, id: &str) -> Self {
+        id.clone_into(&mut self.context.request_id);
+        self
+    }
+
     /// Adds the files of a multipart request.
     pub(crate) fn with_files(mut self, files: Files) -> Self {
         self.context.files = Some(files);

@@ -1,5 +1,6 @@
-//! Types of variables where they are used (<https://spec.graphql.org/October2021/#sec-All-Variable-Usages-are-Allowed>).
-//! The library has this rule, but passes it no values.
+//! Types of variables where they are used
+//! (<https://spec.graphql.org/October2021/#sec-All-Variable-Usages-are-Allowed>). The library has this rule, but passes
+//! it no values.
 
 use std::collections::{HashMap, HashSet};
 

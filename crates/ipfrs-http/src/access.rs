@@ -1,14 +1,18 @@
 //! Decides about requests by the access rules of their routes, and refuses them in the form of each API.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
+use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
-use ipfrs_core::{Error, Result, parse_cid};
-use ipfrs_middleware::auth::{Caller, Denied, Need, Proof, audit, challenge, shortened_argument};
+use ipfrs_core::{Cid, Error, Result, parse_cid};
+use ipfrs_middleware::auth::{Caller, Denied, Need, Proof, audit, challenge, shortened_argument, stored_blocks};
 use ipfrs_middleware::{Client, OverTls};
+use parking_lot::Mutex;
 
 use crate::access_rule::Access;
+use crate::body::Observed;
 use crate::error::{GatewayError, PinningProblem, Problem, RpcError, rpc_refusal};
 use crate::gateway::cors;
 use crate::origin::Checked;
@@ -30,6 +34,8 @@ struct Change {
     target: String,
     /// Whether the outcome was written, or the front-end that has the request writes it.
     is_written: bool,
+    /// Status of a response that is sent while the request is processed, and what the request has stored.
+    later: Option<(StatusCode, StoredLater)>,
 }
 
 /// Marks a request that changes something, and whose own front-end decides about it and writes its line of the audit
@@ -37,22 +43,78 @@ struct Change {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AuditedLater;
 
-/// Content that a request has stored, for its line of the audit log. An extension of the response.
+/// Content, pin or API key that a request has stored, for its line of the audit log. An extension of the response.
 #[derive(Debug, Clone)]
-pub(crate) struct StoredContent(pub(crate) String);
+pub(crate) struct StoredObject(pub(crate) String);
+
+/// Content that a request stores while its response is sent. An extension of the response: the line of the audit log is
+/// written when the body is dropped.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StoredLater(Arc<Mutex<Storing>>);
+
+/// State of a request whose response is being sent.
+#[derive(Debug, Default)]
+struct Storing {
+    /// Content ID that was stored last: the root of a tree.
+    last: Option<Cid>,
+    count: usize,
+    /// Outcome, or the code of its error; `None` until the request is processed.
+    outcome: Option<Result<(), &'static str>>,
+}
+
+impl StoredLater {
+    /// Notes content that is durable.
+    pub(crate) fn add(&self, cid: Cid) {
+        let mut progress = self.0.lock();
+        progress.last = Some(cid);
+        progress.count += 1;
+    }
+
+    /// Notes that the request is processed.
+    pub(crate) fn end(&self, outcome: &Result<()>) {
+        self.0.lock().outcome = Some(outcome.as_ref().copied().map_err(|error| error.kind().code()));
+    }
+}
+
+/// Returns a response with the content that its request has stored, for the audit log.
+pub(crate) fn with_stored(mut response: Response, stored: &[Cid]) -> Response {
+    if let Some(first) = stored.first() {
+        response.extensions_mut().insert(StoredObject(stored_blocks(&first.to_string(), stored.len())));
+    }
+    response
+}
 
 impl Change {
     fn write(&mut self, status: &str) {
         self.is_written = true;
         self.by.write(&self.target, status);
     }
+
+    fn add_stored(&mut self, stored: &str) {
+        self.target.push(' ');
+        self.target.push_str(stored);
+    }
 }
 
 impl Drop for Change {
     fn drop(&mut self) {
         // The client left. What the request had begun may be completed nevertheless.
-        if !self.is_written {
-            self.write("aborted");
+        const ABORTED: &str = "aborted";
+        if self.is_written {
+            return;
+        }
+        let Some((status, StoredLater(progress))) = self.later.take() else {
+            self.write(ABORTED);
+            return;
+        };
+        let progress = progress.lock();
+        if let Some(last) = progress.last {
+            self.add_stored(&stored_blocks(&last.to_string(), progress.count));
+        }
+        match progress.outcome {
+            Some(Ok(())) => self.write(status.as_str()),
+            Some(Err(code)) => self.write(code),
+            None => self.write(ABORTED),
         }
     }
 }
@@ -130,7 +192,7 @@ pub(crate) fn admit<'a>(
             Ok(caller) => {
                 let change = target.map(|target| {
                     let by = BodyAudit { caller: caller.clone(), client, route: route.to_owned(), id: id.clone() };
-                    Change { by, target, is_written: false }
+                    Change { by, target, is_written: false, later: None }
                 });
                 Ok(Admitted { caller, change, is_audited_later })
             }
@@ -161,12 +223,24 @@ impl Admitted {
     /// Notes the outcome of a request that changes something.
     pub(crate) fn finished(self, response: &Response) {
         if let Some(mut change) = self.change.filter(|change| !change.is_written) {
-            if let Some(StoredContent(stored)) = response.extensions().get() {
-                change.target.push(' ');
-                change.target.push_str(stored);
+            if let Some(StoredObject(stored)) = response.extensions().get() {
+                change.add_stored(stored);
             }
             change.write(response.status().as_str());
         }
+    }
+
+    /// Same as [`finished`](Self::finished), for a response of a handler, which may store content while it is sent.
+    pub(crate) fn finished_by(self, mut response: Response) -> Response {
+        let Some(later) = response.extensions_mut().remove::<StoredLater>() else {
+            self.finished(&response);
+            return response;
+        };
+        let mut change = self.change.filter(|change| !change.is_written);
+        if let Some(change) = &mut change {
+            change.later = Some((response.status(), later));
+        }
+        response.map(|body| Body::new(Observed::new(body, move |_| drop(change.take()))))
     }
 }
 

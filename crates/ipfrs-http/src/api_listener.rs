@@ -19,6 +19,7 @@ use tower::Service as _;
 
 use crate::body::header_text;
 use crate::config::{ANY_ORIGIN, Namespace};
+use crate::error::plain;
 use crate::gateway::hosts::Named;
 use crate::https;
 use crate::origin::Checked;
@@ -90,7 +91,7 @@ impl ApiListener {
         let (headers, path) = (request.headers(), request.uri().path());
         let host = match host_of(request.uri(), headers) {
             Ok(host) => host,
-            Err(text) => return Decision::Answer((StatusCode::BAD_REQUEST, text).into_response()),
+            Err(text) => return Decision::Answer(plain(StatusCode::BAD_REQUEST, text)),
         };
         let name = host.lower();
         if !self.has_host(&name) {
@@ -214,7 +215,7 @@ fn origin_of(url: &str) -> Option<String> {
 }
 
 fn forbidden(why: &str) -> Response {
-    (StatusCode::FORBIDDEN, format!("403 - Forbidden: {why}\n")).into_response()
+    plain(StatusCode::FORBIDDEN, format!("403 - Forbidden: {why}\n"))
 }
 
 fn preflight(headers: &HeaderMap, origin: &HeaderValue) -> Response {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -110,40 +110,6 @@ impl<S: Stream<Item = Result<Bytes>> + Unpin> HttpBody for Chunked<S> {
 /// Returns the body of a HEAD response whose length is also unknown for GET. An empty body would state a length of 0.
 pub(crate) fn unknown_length() -> Body {
     Body::from_stream(stream::empty::<Result<Bytes>>())
-}
-
-/// Maximum number of pieces that [`gathered`] examines together.
-const GATHER_PIECES: usize = 256;
-/// Pieces of at least this size are passed on without a copy.
-const GATHER_BELOW_BYTES: usize = 8 * 1024;
-/// Size at which combined pieces are passed on.
-const GATHERED_BYTES: usize = 64 * 1024;
-
-/// Combines small pieces that are ready at the same time. Each piece of a body is a separate chunk on the wire, which
-/// costs more than copying a kilobyte.
-pub(crate) fn gathered<S>(pieces: S) -> impl Stream<Item = Result<Bytes>> + Send
-where
-    S: Stream<Item = Result<Bytes>> + Send + 'static,
-{
-    pieces.ready_chunks(GATHER_PIECES).flat_map(|pieces| {
-        let (mut out, mut small) = (Vec::new(), BytesMut::new());
-        for piece in pieces {
-            match piece {
-                Ok(piece) if piece.len() < GATHER_BELOW_BYTES && small.len() < GATHERED_BYTES => {
-                    if small.is_empty() {
-                        small.reserve(GATHERED_BYTES + GATHER_BELOW_BYTES);
-                    }
-                    small.extend_from_slice(&piece);
-                }
-                other => {
-                    out.extend((!small.is_empty()).then(|| Ok(small.split().freeze())));
-                    out.push(other);
-                }
-            }
-        }
-        out.extend((!small.is_empty()).then(|| Ok(small.freeze())));
-        stream::iter(out)
-    })
 }
 
 /// Bytes of a stream to read before the head of its response is sent.

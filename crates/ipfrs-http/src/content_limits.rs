@@ -99,7 +99,7 @@ pub(crate) fn bounded(
         let was_over = is_over(*sent);
         *sent = sent.saturating_add(piece.as_ref().map_or(0, |piece| piece.len() as u64));
         std::future::ready(match (was_over, is_over(*sent)) {
-            // The caller that combines pieces polls again after the error. It must be returned and counted only once.
+            // A caller may poll again after the error, which must be returned and counted only once.
             (true, _) => None,
             (false, true) => Some(Err(too_large_to_deserialise(&node, most, remedy))),
             (false, false) => Some(piece),

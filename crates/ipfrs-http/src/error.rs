@@ -11,7 +11,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, StatusCode};
-use ipfrs_core::{Cid, Error, ErrorKind};
+use ipfrs_core::{Cid, Error, ErrorKind, NotUnixfs};
 use ipfrs_middleware::{RequestMemory, retry_after};
 use ipfrs_node::{Attempt, Unretrieved};
 use ipfrs_rpc::types::{PinningError, PinningFailure, RpcFailure};
@@ -87,6 +87,11 @@ fn noted(mut response: Response, error: &Error) -> Response {
         failure::note(&mut response, error);
     }
     response
+}
+
+/// Returns a refusal as text, which browsers must not take for another type.
+pub(crate) fn plain(status: StatusCode, text: impl Into<String>) -> Response {
+    (status, [(X_CONTENT_TYPE_OPTIONS, "nosniff")], text.into()).into_response()
 }
 
 fn finish(mut response: Response, status: StatusCode) -> Response {
@@ -180,6 +185,9 @@ pub(crate) fn rpc_failure(error: &Error) -> RpcFailure {
     RpcFailure { message: rpc_message(error), code, r#type: "error".to_owned(), kind }
 }
 
+/// Beginning of the errors of pins, before the root.
+const CANNOT_PIN: &str = "cannot pin ";
+
 /// Code of go-ipfs-cmds for a faulty request.
 const CLIENT_ERROR: u8 = 1;
 
@@ -195,7 +203,12 @@ pub(crate) fn rpc_part_message(error: &Error) -> String {
 
 /// Same as [`rpc_part_message`], for a pin whose root is named beside the message.
 pub(crate) fn rpc_pin_message(error: &Error, root: &Cid) -> String {
-    rpc_part_message(error).replacen(&format!("cannot pin {root}: "), "", 1)
+    let text = part_text(error);
+    let text = match text.strip_prefix(&format!("{CANNOT_PIN}{root}: ")) {
+        Some(why) => why.to_owned(),
+        None => text,
+    };
+    in_words_of_kubo(error, text)
 }
 
 /// Same as [`rpc_part_message`], for a block that was not removed. Kubo does not say there where it looked.
@@ -232,20 +245,29 @@ pub(crate) fn rpc_not_set(error: &Error) -> Error {
 }
 
 fn in_words_of_kubo(error: &Error, text: String) -> String {
+    let text = pin_in_words_of_kubo(error, text);
     match error.missing_block() {
         // The Go client parses the CID of the missing block from this text.
         Some(cid) => {
             let kubo = format!("block was not found locally (offline): ipld: could not find {cid}");
             let plain = format!("block {cid} is not in this store");
-            let text = text.replacen(&format!("cannot pin {cid}: "), "pin: ", 1);
             if text.contains(&plain) { text.replacen(&plain, &kubo, 1) } else { format!("{text}: {kubo}") }
         }
         None if let Some(missing) = Unretrieved::of(error) => format!("{text}: ipld: could not find {}", missing.cid),
-        None if text.contains("dag-pb node without data, which is not UnixFS") => {
-            format!("proto: required field \"Type\" not set: {text}")
-        }
-        None if text.contains("which is not UnixFS (raw or dag-pb)") => format!("unknown node type: {text}"),
         None if error.kind() == ErrorKind::Unresolvable => format!("could not resolve name: {text}"),
+        None => match error.not_unixfs_reason() {
+            Some(NotUnixfs::WithoutData) => format!("proto: required field \"Type\" not set: {text}"),
+            Some(NotUnixfs::OtherCodec) => format!("unknown node type: {text}"),
+            None => text,
+        },
+    }
+}
+
+/// Returns the text of a failed pin as Kubo begins it. The root is at its end if nothing else names a block.
+fn pin_in_words_of_kubo(error: &Error, text: String) -> String {
+    match text.strip_prefix(CANNOT_PIN).and_then(|rest| rest.split_once(": ")) {
+        Some((root, why)) if error.missing_block().is_some() || why.contains(root) => format!("pin: {why}"),
+        Some((root, why)) => format!("pin: {why} (pin of {root})"),
         None => text,
     }
 }

@@ -13,6 +13,7 @@ use axum::extract::{Extension, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
+use ipfrs_middleware::rate_limit::RateLimiter;
 use ipfrs_middleware::websocket::HandshakeError;
 use serde_json::Map;
 
@@ -40,10 +41,22 @@ pub(crate) async fn connect(
     Extension(id): Extension<RequestId>,
     request: Request,
 ) -> Response {
-    let shared = state.clone();
-    match state.websockets.accept(&request, &[], |socket, _| session::run(shared, socket)) {
+    let (shared, limits) = (state.clone(), message_limits(&state, &request));
+    let accepted = state.websockets.accept(&request, &[], |mut socket, _| {
+        socket.limit_rate(limits);
+        session::run(shared, socket)
+    });
+    match accepted {
         Ok(response) => response.map(|()| Body::empty()),
         Err(error) => refused(&error, &id),
+    }
+}
+
+/// Returns the rate limits of the messages that follow a handshake. Commands on this machine have none.
+pub(crate) fn message_limits(state: &AppState, request: &Request) -> RateLimiter {
+    match state.auth.is_unauthenticated_local_command(request.headers()) {
+        true => RateLimiter::off(),
+        false => state.rate_limits.clone(),
     }
 }
 

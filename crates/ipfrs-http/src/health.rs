@@ -68,7 +68,7 @@ pub(crate) async fn live() -> Response {
 }
 
 /// `GET /health/ready`: 200 if the daemon accepts requests; 503 while it starts or drains, and if the store accepts
-/// no writes.
+/// no writes or cannot read its index.
 pub(crate) async fn ready(State(state): State<AppState>, public: Option<Extension<PublicHost>>) -> Response {
     let Some(reason) = not_ready(&state).await else {
         let has_problems = public.is_none() && !problems(&state).await.is_empty();
@@ -133,7 +133,8 @@ pub(crate) async fn guard(State(state): State<AppState>, request: Request, next:
     response
 }
 
-/// `GET /metrics`: the Prometheus text format, version 0.0.4, or OpenMetrics for clients that prefer it.
+/// `GET /metrics` and `/debug/metrics/prometheus`: the Prometheus text format, version 0.0.4, or OpenMetrics for
+/// clients that prefer it.
 pub(crate) async fn metrics(State(state): State<AppState>, headers: HeaderMap) -> Result<Response, GatewayError> {
     // Updates the gauges of the store and of the caches, which gc may have swept.
     state.node.stats().await?;

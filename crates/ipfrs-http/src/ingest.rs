@@ -1,5 +1,6 @@
 //! `GET /ws/ingest`: stores the binary messages of a WebSocket as one object. docs/API.md describes the messages.
 
+pub(crate) mod memory;
 mod messages;
 mod session;
 mod writer;
@@ -16,7 +17,7 @@ use ipfrs_middleware::websocket::MessageLimits;
 use ipfrs_node::{IngestConfig, IngestName, IngestStore};
 
 use crate::error::Problem;
-use crate::events::refused;
+use crate::events::{message_limits, refused};
 use crate::request_id::RequestId;
 use crate::state::AppState;
 
@@ -88,9 +89,10 @@ pub(crate) async fn connect(
         read_buffer_bytes: READ_BUFFER_BYTES,
         key: "ingest.max_message_bytes",
     };
-    let shared = state.clone();
-    let accepted = state.websockets.accept_with(&request, &[], messages, |socket, _| async move {
-        session::run(shared, socket, target).await;
+    let (shared, limits) = (state.clone(), message_limits(&state, &request));
+    let accepted = state.websockets.accept_with(&request, &[], messages, move |mut socket, _| async move {
+        socket.limit_rate(limits);
+        session::run(shared, socket, client, target).await;
         drop(permit);
     });
     match accepted {

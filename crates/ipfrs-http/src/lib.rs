@@ -53,7 +53,7 @@ pub use config::{ApiConfig, GatewayConfig, HostConfig, HttpConfig, Namespace, Ne
 pub use configuration::{Configuration, RunningConfiguration};
 pub use failure::log_broken_off;
 /// A serialized response from the response cache, and the request that it matches.
-pub use gateway::response_cache::{CacheableRequest, SerializedResponse};
+pub use gateway::response_cache::{CacheableRequest, RAW_QUERY, SerializedResponse};
 pub use gateway::serialized_head::{begin_line, write_head};
 /// Readiness and shutdown state, shared by all front-ends.
 pub use ipfrs_middleware::Lifecycle;

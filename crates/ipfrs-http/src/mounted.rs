@@ -13,6 +13,7 @@ use ipfrs_middleware::Client;
 
 use crate::access::BodyAudit;
 use crate::configuration::{Configuration, RunningConfiguration, Shown};
+use crate::error::plain;
 use crate::head_deadline::in_time;
 use crate::log_levels::LogLevels;
 use crate::request_id::{RequestId, X_REQUEST_ID};
@@ -59,8 +60,14 @@ impl Service {
     }
 }
 
-/// Refuses requests from pages of other origins and bodies in content codings, and enforces the request deadline.
-async fn graphql_guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
+/// Refuses requests from pages of other origins and bodies in content codings, passes the request ID on to the service,
+/// and enforces the request deadline.
+async fn graphql_guard(
+    State(state): State<AppState>,
+    Extension(RequestId(id)): Extension<RequestId>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     if ui::asks_for_graphql_page(&request) {
         return ui::graphql_page(&state, &request);
     }
@@ -72,6 +79,7 @@ async fn graphql_guard(State(state): State<AppState>, request: Request, next: Ne
         response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         return response;
     }
+    request.headers_mut().insert(X_REQUEST_ID, id);
     let deadline = request.extensions().get().cloned();
     // The memory of responses counts for the client.
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();
@@ -98,7 +106,7 @@ async fn guard(
         if let Some(audit) = request.extensions().get::<BodyAudit>() {
             audit.note_refusal(&request, StatusCode::FORBIDDEN);
         }
-        return (StatusCode::FORBIDDEN, format!("403 - Forbidden: {e}\n")).into_response();
+        return plain(StatusCode::FORBIDDEN, format!("403 - Forbidden: {e}\n"));
     }
     request.headers_mut().insert(X_REQUEST_ID, id);
     next.run(request).await

@@ -3,7 +3,7 @@
 use http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue};
 
-/// What the target of a link, and a file that a page loads, learn about the page.
+/// Part of a page's address that browsers send to the targets of its links and for the files that it loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Referrer {
     /// The address of the page, within its own origin: websites may depend on it.

@@ -16,6 +16,7 @@ use ipfrs_middleware::auth::{Caller, Scope, TOKEN_PREFIX};
 use ipfrs_node::PinRequestFilter;
 use ipfrs_rpc::types::{PinResults, PinState, PinStatus, RequestedPin};
 
+use crate::access::StoredObject;
 use crate::access_rule::Access;
 use crate::body;
 use crate::error::{PinningProblem, pinning_method_not_allowed};
@@ -91,6 +92,12 @@ impl<S: Send + Sync> FromRequestParts<S> for InPath {
 
 type Answer<T> = std::result::Result<T, PinningProblem>;
 type MaybeExtension<T> = Option<Extension<T>>;
+/// Response to a request for a pin.
+type Accepted = (StatusCode, Extension<StoredObject>, Json<PinStatus>);
+
+fn accepted(status: PinStatus) -> Accepted {
+    (StatusCode::ACCEPTED, Extension(StoredObject(status.pin.cid.clone())), Json(status))
+}
 
 /// `GET /pins`: lists pins, newest first.
 async fn list(
@@ -103,14 +110,9 @@ async fn list(
 }
 
 /// `POST /pins`: requests a pin.
-async fn add(
-    State(state): State<AppState>,
-    caller: MaybeExtension<Caller>,
-    body: Body,
-) -> Answer<(StatusCode, Json<PinStatus>)> {
+async fn add(State(state): State<AppState>, caller: MaybeExtension<Caller>, body: Body) -> Answer<Accepted> {
     let pin = requested(&state, body).await?;
-    let status = state.node.request_pin(owner(caller.as_deref())?, pin, None).await?;
-    Ok((StatusCode::ACCEPTED, Json(status)))
+    Ok(accepted(state.node.request_pin(owner(caller.as_deref())?, pin, None).await?))
 }
 
 /// `GET /pins/{requestid}`: returns a pin.
@@ -128,10 +130,9 @@ async fn replace(
     caller: MaybeExtension<Caller>,
     InPath(id): InPath,
     body: Body,
-) -> Answer<(StatusCode, Json<PinStatus>)> {
+) -> Answer<Accepted> {
     let pin = requested(&state, body).await?;
-    let status = state.node.request_pin(owner(caller.as_deref())?, pin, Some(&id)).await?;
-    Ok((StatusCode::ACCEPTED, Json(status)))
+    Ok(accepted(state.node.request_pin(owner(caller.as_deref())?, pin, Some(&id)).await?))
 }
 
 /// `DELETE /pins/{requestid}`: removes a pin.

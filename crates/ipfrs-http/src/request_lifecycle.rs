@@ -171,12 +171,11 @@ async fn handled<A: Future<Output = Response>>(
             request = request.map(|body| RevocableBody::of(&admitted.caller, body));
         }
     }
-    let mut response = catch_panic(client.scope(answer(request)), panicked).await;
-    if let Some(admitted) = admitted {
-        admitted.finished(&response);
-        if state.auth.protects_content() {
-            keep_from_shared_caches(response.headers_mut());
-        }
+    let response = catch_panic(client.scope(answer(request)), panicked).await;
+    let Some(admitted) = admitted else { return response };
+    let mut response = admitted.finished_by(response);
+    if state.auth.protects_content() {
+        keep_from_shared_caches(response.headers_mut());
     }
     response
 }

@@ -10,7 +10,7 @@ use ipfrs_middleware::auth::Need;
 use crate::access_rule::Access;
 use crate::listed_routes::ListedRoutes;
 use crate::openapi::serve::serve;
-use crate::routes::{IPFS_ROUTE, IPNS_ROUTE, UNMATCHED};
+use crate::routes::{IPFS_ROUTE, IPNS_ROUTE, METRICS, METRICS_OF_KUBO, UNMATCHED};
 use crate::{events, gateway, health, ingest, pinning, routing, rpc, ui, v1};
 
 /// A part of the routes, with a guard of its own.
@@ -29,7 +29,8 @@ pub(crate) fn routes() -> [(Part, ListedRoutes); 6] {
         .route("/health", Access::LATER, get(health::health))
         .route("/health/live", Access::OPEN, get(health::live))
         .route("/health/ready", Access::OPEN, get(health::ready))
-        .route("/metrics", Access::READ, get(health::metrics))
+        .route(METRICS, Access::READ, get(health::metrics))
+        .route(METRICS_OF_KUBO, Access::READ, get(health::metrics))
         .route("/openapi.json", Access::OPEN, get(serve));
     let events = ListedRoutes::new().route("/ws", Access::READ, get(events::connect)).route(
         "/ws/ingest",

@@ -24,6 +24,7 @@ use crate::gateway::page::Pages;
 use crate::gateway::path_cache::PathCache;
 use crate::gateway::proxied::Tunnels;
 use crate::gateway::response_cache::ResponseCache;
+use crate::ingest::memory::IngestMemory;
 use crate::listed_routes::ListedRoutes;
 use crate::request_id::RequestId;
 use crate::route_table::{self, Part};
@@ -74,6 +75,7 @@ pub fn app(
         response_cache,
         permits: permits.clone(),
         ingest_permits: FairPool::new(node.config().ingest.max_connections, 1, usize::MAX),
+        ingest_memory: IngestMemory::new(&node.config().ingest),
         memory,
         auth: rules.auth,
         rate_limits: rules.rate_limits,

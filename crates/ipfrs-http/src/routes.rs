@@ -12,8 +12,14 @@ pub const UNMATCHED: &str = "unmatched";
 /// Routes that load balancers probe. They have no limits: a daemon that does not respond there gets no more requests.
 pub(crate) const PROBES: [&str; 3] = ["/health", "/health/live", "/health/ready"];
 
+/// Route of the metrics.
+pub(crate) const METRICS: &str = "/metrics";
+
+/// Route of the metrics in Kubo, for which its users have configured Prometheus.
+pub(crate) const METRICS_OF_KUBO: &str = "/debug/metrics/prometheus";
+
 /// Other routes that an operator needs to inspect and stop a busy daemon.
-const WITHOUT_PERMIT: [&str; 2] = ["/metrics", "/api/v0/shutdown"];
+const WITHOUT_PERMIT: [&str; 3] = [METRICS, METRICS_OF_KUBO, "/api/v0/shutdown"];
 
 /// Whether requests of a route take a [permit](ipfrs_middleware::RequestPermit). Cached responses take none: they hold
 /// no resources, and sending them costs no more than refusing the request.

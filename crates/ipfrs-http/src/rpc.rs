@@ -14,6 +14,7 @@ pub(crate) mod commands;
 mod config;
 mod dag;
 mod diag;
+mod disposition;
 mod encoding;
 mod files;
 mod filestore;
@@ -62,7 +63,7 @@ use http::{Method, StatusCode, Uri};
 use ipfrs_middleware::RequestDeadline;
 
 use crate::compression::upload;
-use crate::error::RpcError;
+use crate::error::{RpcError, plain};
 use crate::head_deadline::in_time;
 use crate::origin;
 use crate::state::AppState;
@@ -104,7 +105,7 @@ async fn no_such_command(OriginalUri(uri): OriginalUri) -> Response {
 }
 
 pub(crate) fn not_found() -> Response {
-    (StatusCode::NOT_FOUND, "404 page not found\n").into_response()
+    plain(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
 /// Returns the label of a route in metrics: that of its command, without an argument.
@@ -149,19 +150,22 @@ pub(crate) fn refusal_of_method(method: &Method) -> Option<Response> {
     match *method {
         Method::POST => None,
         Method::OPTIONS => Some((StatusCode::NO_CONTENT, allow).into_response()),
-        _ => Some((StatusCode::METHOD_NOT_ALLOWED, allow, "405 - Method Not Allowed: use POST\n").into_response()),
+        _ => {
+            let refusal = plain(StatusCode::METHOD_NOT_ALLOWED, "405 - Method Not Allowed: use POST\n");
+            Some((allow, refusal).into_response())
+        }
     }
 }
 
 /// Refuses requests from pages of other origins and bodies in content codings, and enforces the request deadline.
 pub(crate) async fn guard(State(state): State<AppState>, request: Request, next: Next) -> Response {
     if let Err(e) = origin::check(&request, state.port) {
-        return (StatusCode::FORBIDDEN, format!("403 - Forbidden: {e}\n")).into_response();
+        return plain(StatusCode::FORBIDDEN, format!("403 - Forbidden: {e}\n"));
     }
     if let Some(why) = upload::refusal(request.headers()) {
         let accepted = [(ACCEPT_ENCODING, "identity")];
         let text = format!("415 - Unsupported Media Type: {why}\n");
-        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, accepted, text).into_response();
+        return (accepted, plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, text)).into_response();
     }
     let deadline: Option<RequestDeadline> = request.extensions().get().cloned();
     in_time(deadline, next.run(request), |error| RpcError::Command(error).into_response()).await

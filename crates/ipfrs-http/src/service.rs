@@ -122,7 +122,7 @@ impl Service {
 
     /// Reads the headers of an HTTP/1.1 GET request from `peer`, for
     /// [`serialized_response`](Self::serialized_response). `headers` must not contain lines about the connection.
-    /// Returns `None` if anything besides the path can affect the response.
+    /// Returns `None` if anything besides the target can affect the response.
     pub fn cacheable_request(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<CacheableRequest> {
         // Rate limits count every request.
         let is_limited = self.state.rate_limits.is_enabled();
@@ -143,20 +143,19 @@ impl Service {
     }
 
     /// Returns the cached response to an HTTP/1.1 GET without a body whose headers are `cacheable`. The head is written
-    /// to `head`, and the bytes are those that [`answer`](Self::answer) would produce. `path` is the request target,
-    /// without host and query.
-    /// Returns `None`, without side effects, if no such response is cached.
+    /// to `head`, and the bytes are those of the slow path. `target` is the path of the request with its query. Returns
+    /// `None`, without side effects, if no such response is cached.
     pub fn serialized_response(
         &self,
-        path: &str,
+        target: &str,
         cacheable: &CacheableRequest,
         head: &mut Vec<u8>,
     ) -> Option<SerializedResponse> {
         // Limits that were set since the headers were read count every request.
-        if (cacheable.is_ipfs_only && !path.starts_with(IPFS_PREFIX)) || self.state.rate_limits.is_enabled() {
+        if (cacheable.is_ipfs_only && !target.starts_with(IPFS_PREFIX)) || self.state.rate_limits.is_enabled() {
             return None;
         }
-        let response = self.state.response_cache.get_serialized(&self.state, path, cacheable, head)?;
+        let response = self.state.response_cache.get_serialized(&self.state, target, cacheable, head)?;
         https::write_hsts(&self.protection, head);
         Some(response)
     }
@@ -291,7 +290,7 @@ impl Service {
 
     /// Refuses the request with `status` and closes the connection.
     fn refused_with<B>(&self, status: StatusCode, request: &Request<B>, peer: Option<IpAddr>, text: &str) -> Step {
-        self.at_once(request, peer, (status, [(CONNECTION, "close")], text.to_owned()).into_response())
+        self.at_once(request, peer, ([(CONNECTION, "close")], error::plain(status, text)).into_response())
     }
 
     /// Returns a response that is available immediately. The client pays for it, because no caller is known.

@@ -20,6 +20,7 @@ use crate::gateway::hosts::Hosts;
 use crate::gateway::page::Pages;
 use crate::gateway::path_cache::PathCache;
 use crate::gateway::response_cache::ResponseCache;
+use crate::ingest::memory::IngestMemory;
 use crate::{ApiConfig, GatewayConfig, HttpMetrics, Lifecycle, LogLevels};
 
 /// Shared state of all handlers. Clones share it.
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) permits: RequestPermits,
     /// Permits of connections that send objects.
     pub(crate) ingest_permits: FairPool<Client>,
+    /// Memory for the messages of these connections.
+    pub(crate) ingest_memory: IngestMemory,
     /// Memory for request bodies that must be held as a whole.
     pub(crate) memory: MemoryPool,
     /// Decides who may do what.
@@ -73,7 +76,7 @@ pub(crate) struct Shared {
     pub(crate) hosts: Hosts,
     /// Cache of resolved paths.
     pub(crate) path_cache: PathCache,
-    /// Response cache for small files.
+    /// Response cache for small files and blocks.
     pub(crate) response_cache: ResponseCache,
     /// WebSocket connections.
     pub(crate) websockets: WebSockets,

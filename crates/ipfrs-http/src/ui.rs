@@ -115,7 +115,8 @@ fn redirect_to_api_listener(
     need: &str,
 ) -> Result<Response, GatewayError> {
     let addresses = state.api_addresses.get().map(Vec::as_slice).unwrap_or_default();
-    // With or without TLS, as this request. The address may be that of all interfaces; the person has reached this machine under the name in `Host`.
+    // With or without TLS, as this request. The address may be that of all interfaces; the person has reached this
+    // machine under the name in `Host`.
     let host = Named::of_header(headers).ok().flatten().map(|host| host.lower());
     match addresses.first().and_then(|address| address.rsplit(':').next()).zip(host) {
         Some((port, host)) => Ok(Redirect::temporary(&format!("//{host}:{port}{page}")).into_response()),

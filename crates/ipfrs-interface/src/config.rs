@@ -6,6 +6,7 @@ mod edit;
 mod file;
 mod key_names;
 mod known_names;
+mod plain_words;
 mod reloaded;
 mod settings;
 
@@ -203,6 +204,13 @@ impl Config {
         &self.provenance.ignored
     }
 
+    /// Returns whether the settings contain what is not shown: secrets of callers, the key of a private network, and
+    /// passwords and queries in URLs.
+    #[must_use]
+    pub fn has_credentials(&self) -> bool {
+        self.provenance.shown.as_deref().is_some_and(|shown| shown.contains(file::HIDDEN))
+    }
+
     /// Returns the text of a configuration file with these settings.
     ///
     /// # Errors
@@ -234,6 +242,13 @@ impl Config {
             return Err(Error::invalid(
                 "ingest.user: with auth.enabled, clients of /ws/ingest authenticate with an API key that has the scope \
                  write, as the password of any user: remove ingest.user and ingest.password_sha256",
+            ));
+        }
+        // With a store that is read-only, no peers are connected.
+        if self.auth.private_gateway && !self.store.read_only && self.retrieval.serves_any_peer() {
+            return Err(Error::invalid(
+                "retrieval.bitswap.serve: with auth.private_gateway, any peer could fetch the content without a key: \
+                 set serve = false or private_network_key in [retrieval.bitswap]",
             ));
         }
         self.grpc.validate()?;

@@ -5,6 +5,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_http::ApiConfig;
+#[cfg(target_os = "linux")]
+use socket2::SockRef;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
@@ -12,6 +14,20 @@ use crate::{Config, GrpcConfig, inherited};
 
 /// Maximum number of connections that wait to be accepted. The system may lower it (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
+
+/// Inverse of the part of the machine's memory for the unsent bytes of as many connections as there are request
+/// permits. From a sixteenth on, Linux reduces the buffers of all connections (`tcp_mem`, tcp(7)).
+#[cfg(target_os = "linux")]
+const UNSENT_PART: u64 = 32;
+
+/// Smallest limit of unsent bytes. A socket becomes writable once less than half of the limit is unsent. A corked one
+/// holds back almost a segment, which has 65,483 bytes on loopback.
+#[cfg(target_os = "linux")]
+const MIN_UNSENT_BYTES: u32 = 128 * 1_024;
+
+/// Largest limit of unsent bytes.
+#[cfg(target_os = "linux")]
+const MAX_UNSENT_BYTES: u32 = 1_024 * 1_024;
 
 /// Address to listen on, and the settings that apply to it.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +38,8 @@ pub(crate) struct Place<'a> {
     may_be_anywhere: bool,
     /// Congestion control if the address is on loopback; empty for the system's default.
     loopback_congestion_control: &'a str,
+    /// Number of requests that may be in progress.
+    max_requests: usize,
     /// Section of the configuration.
     section: &'static str,
     /// Settings for another host, for error messages.
@@ -36,12 +54,14 @@ impl<'a> Place<'a> {
     /// Returns the address for HTTP.
     pub(crate) fn of_server(config: &'a Config) -> Self {
         let may_be_anywhere = config.may_listen_anywhere();
+        let max_requests = config.gateway.max_concurrent_requests;
         let config = &config.server;
         Self {
             host: &config.host,
             port: config.port,
             may_be_anywhere,
             loopback_congestion_control: &config.loopback_congestion_control,
+            max_requests,
             section: "server",
             other_host: "--host or [server] host",
             other_port: "--port or [server] port",
@@ -57,6 +77,7 @@ impl<'a> Place<'a> {
             port: config.port.unwrap_or(GrpcConfig::DEFAULT_PORT),
             may_be_anywhere: all.may_listen_anywhere(),
             loopback_congestion_control: &all.server.loopback_congestion_control,
+            max_requests: all.grpc.max_concurrent_calls,
             section: "grpc",
             other_host: "[grpc] host",
             other_port: "--grpc-port or [grpc] port",
@@ -72,6 +93,7 @@ impl<'a> Place<'a> {
             port: config.port.unwrap_or(ApiConfig::DEFAULT_PORT),
             may_be_anywhere: all.may_listen_anywhere(),
             loopback_congestion_control: &all.server.loopback_congestion_control,
+            max_requests: all.gateway.max_concurrent_requests,
             section: "api",
             other_host: "[api] host",
             other_port: "--api-port or [api] port",
@@ -92,6 +114,7 @@ impl<'a> Place<'a> {
             port: all.public.port,
             may_be_anywhere: true,
             loopback_congestion_control: &all.server.loopback_congestion_control,
+            max_requests: all.gateway.max_concurrent_requests,
             section: "public",
             other_host: "[public] host",
             other_port: "[public] port",
@@ -101,12 +124,18 @@ impl<'a> Place<'a> {
 }
 
 /// Binds each address that the host resolves to, and listens on it, unless the service manager passes sockets. With
-/// port 0, all addresses use the port of the first one.
+/// port 0, all addresses use the port of the first one. The unsent bytes of each connection are limited.
 ///
 /// # Errors
 /// [`ErrorKind::Forbidden`] for an address other than loopback without [`Config::may_listen_anywhere`];
 /// [`ErrorKind::Conflict`] if the port is in use. Each message contains a remedy.
 pub(crate) async fn listen(place: Place<'_>) -> Result<Vec<TcpListener>> {
+    let listeners = open(place).await?;
+    listeners.iter().for_each(|listener| limit_unsent(listener, place.max_requests));
+    Ok(listeners)
+}
+
+async fn open(place: Place<'_>) -> Result<Vec<TcpListener>> {
     let (inherited, addresses) = inherited::take(place.section)?;
     if !inherited.is_empty() {
         check_exposure(place, &addresses)?;
@@ -252,11 +281,12 @@ fn check_exposure(place: Place<'_>, addresses: &[SocketAddr]) -> Result<()> {
         Some(open) if !place.may_be_anywhere => Err(Error::new(
             ErrorKind::Forbidden,
             format!(
-                "refusing to listen on {}: it can be reached from other machines, and without authentication anyone could \
-                 add content and stop the daemon. Set enabled = true in [auth] and create API keys, publish only the \
-                 read-only gateway with enabled = true in [public], or set allow_unauthenticated = true in [server] (or \
-                 IPFRS_SERVER_ALLOW_UNAUTHENTICATED=true) if the network is trusted",
-                open.ip()
+                "refusing to listen on {} for [{}]: it can be reached from other machines, and without authentication \
+                 anyone could add content and stop the daemon. Set enabled = true in [auth] and create API keys, \
+                 publish only the read-only gateway with enabled = true in [public], or set allow_unauthenticated = \
+                 true in [server] (or IPFRS_SERVER_ALLOW_UNAUTHENTICATED=true) if the network is trusted",
+                open.ip(),
+                place.section
             ),
         )),
         _ => Ok(()),
@@ -293,6 +323,30 @@ fn select_congestion_control(socket: &Socket, address: SocketAddr, name: &str) {
     }
 }
 
+/// Limits how many bytes the kernel holds before it sends them, for each connection that `listener` will accept.
+/// Without this, a client that reads slowly can make it hold as much as the largest send buffer, 4 MiB.
+#[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "only Linux has it"))]
+fn limit_unsent(listener: &TcpListener, max_requests: usize) {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = SockRef::from(listener).set_tcp_notsent_lowat(unsent_bytes(memory(), max_requests)) {
+        tracing::debug!(%error, "cannot limit the unsent bytes of connections");
+    }
+}
+
+/// Returns the limit of unsent bytes of a connection on a machine with `memory` bytes.
+#[cfg(target_os = "linux")]
+fn unsent_bytes(memory: u64, max_requests: usize) -> u32 {
+    let share = memory / UNSENT_PART / (max_requests as u64).max(1);
+    u32::try_from(share).unwrap_or(u32::MAX).clamp(MIN_UNSENT_BYTES, MAX_UNSENT_BYTES)
+}
+
+/// Returns the memory of the machine, in bytes. The limits of the kernel do not depend on those of a container.
+#[cfg(target_os = "linux")]
+fn memory() -> u64 {
+    let system = rustix::system::sysinfo();
+    system.totalram.saturating_mul(system.mem_unit.into())
+}
+
 fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable || error.kind() == io::ErrorKind::Unsupported
 }
@@ -325,9 +379,44 @@ fn cannot_listen(place: Place<'_>, address: SocketAddr, error: io::Error) -> Err
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use rustix::net::sockopt::tcp_congestion;
-    use tokio::net::TcpStream;
+    use tokio::net::{TcpSocket, TcpStream};
 
     use super::*;
+
+    #[test]
+    fn unsent_bytes_are_a_share_of_the_memory() {
+        const GIB: u64 = 1 << 30;
+        for (memory, max_requests, bytes) in [
+            (24 * GIB, 4_096, 192 * 1_024),
+            (64 * GIB, 4_096, 512 * 1_024),
+            (GIB, 4_096, MIN_UNSENT_BYTES),
+            (24 * GIB, 64, MAX_UNSENT_BYTES),
+            (u64::MAX, 0, MAX_UNSENT_BYTES),
+        ] {
+            assert_eq!(unsent_bytes(memory, max_requests), bytes, "{memory} {max_requests}");
+        }
+    }
+
+    #[tokio::test]
+    async fn client_that_reads_nothing_fills_no_large_buffer() {
+        const RECEIVE_BUFFER: u32 = 16 * 1_024;
+        let mut config = Config::default();
+        config.server.port = 0;
+        config.gateway.max_concurrent_requests = usize::MAX;
+        let listeners = listen(Place::of_server(&config)).await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(RECEIVE_BUFFER).unwrap();
+        let client = socket.connect(listeners[0].local_addr().unwrap());
+        let (accepted, client) = tokio::join!(listeners[0].accept(), client);
+        let ((accepted, _), _client) = (accepted.unwrap(), client.unwrap());
+        let (piece, mut sent) = (vec![0_u8; 64 * 1_024], 0);
+        accepted.writable().await.unwrap();
+        while let Ok(bytes) = accepted.try_write(&piece) {
+            sent += bytes;
+        }
+        // The limit applies to whole buffers of the kernel.
+        assert!((1..3 * MIN_UNSENT_BYTES as usize).contains(&sent), "{sent}");
+    }
 
     #[tokio::test]
     async fn loopback_listener_is_not_paced() {

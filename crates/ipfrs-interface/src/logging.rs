@@ -196,9 +196,8 @@ impl LogConfig {
 
     /// Returns the exporter of traces. It has a thread and a bounded queue: spans that do not fit are dropped.
     fn provider(&self) -> Result<SdkTracerProvider> {
-        let invalid = |e: &dyn std::fmt::Display| {
-            Error::invalid(format!("log.otlp_endpoint = {:?} is not usable: {e}", self.otlp_endpoint))
-        };
+        // The value may contain credentials.
+        let invalid = |e: &dyn std::fmt::Display| Error::invalid(format!("log.otlp_endpoint is not usable: {e}"));
         Handle::try_current().map_err(|e| invalid(&e))?;
         let exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic().with_endpoint(&self.otlp_endpoint);
         let exporter = exporter.build().map_err(|e| invalid(&e))?;

@@ -115,9 +115,9 @@ impl<F> Logged<F> {
     }
 }
 
-/// Logs a GET request for `path` from `client`, whose response has the given `head`.
+/// Logs a GET request for `target` from `client`, whose response has the given `head`.
 pub(crate) fn written(
-    path: &str,
+    target: &str,
     cacheable: &CacheableRequest,
     client: IpAddr,
     head: &[u8],
@@ -131,7 +131,7 @@ pub(crate) fn written(
         client: client.to_canonical(),
         host: cacheable.host.to_str().unwrap_or_default(),
         method: Method::GET.as_str(),
-        path,
+        path: path_of(target),
         route: IPFS_ROUTE,
         status: StatusCode::OK.as_u16(),
         sent_bytes: answer.body.len() as u64,
@@ -168,8 +168,9 @@ pub(crate) fn refused(refusal: &Refusal, client: IpAddr, id: &HeaderValue) {
 fn path_of(target: &str) -> &str {
     let target = target.split(['?', '#']).next().unwrap_or_default();
     match target.split_once("://") {
-        Some((_, rest)) => rest.find('/').map_or("/", |slash| &rest[slash..]),
-        None => target,
+        // A path may contain a URL.
+        Some((_, rest)) if !target.starts_with('/') => rest.find('/').map_or("/", |slash| &rest[slash..]),
+        _ => target,
     }
 }
 
@@ -242,5 +243,23 @@ impl HttpBody for LoggedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_of_target_has_no_query_or_host() {
+        for (target, path) in [
+            ("/ipfs/bafy/a?format=raw", "/ipfs/bafy/a"),
+            ("/ipfs/bafy/http://x/a?b#c", "/ipfs/bafy/http://x/a"),
+            ("http://user:secret@x/ipfs/bafy?a", "/ipfs/bafy"),
+            ("http://x?a=/b", "/"),
+            ("*", "*"),
+        ] {
+            assert_eq!(path_of(target), path, "{target}");
+        }
     }
 }

@@ -81,6 +81,11 @@ impl ServerConfig {
                 "server.hosts: {wrong:?} is not a name: give names without port, such as \"example.org\" or \"*.example.org\""
             )));
         }
+        if let Some(open) = self.hosts.iter().find(|host| host.split('.').all(|label| label == "*")) {
+            return Err(Error::invalid(format!(
+                "server.hosts: {open:?} consists only of *, so it fits names of anyone: give names, or [] for all names"
+            )));
+        }
         if let Some(workers) = self.workers {
             in_range("server.workers", workers as u64, 1, 1_024)?;
         }

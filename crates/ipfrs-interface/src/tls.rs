@@ -90,7 +90,7 @@ struct Shared {
     https_port: Option<u16>,
 }
 
-/// What reading the files needs besides the configuration.
+/// Inputs for reading the files, besides the configuration.
 #[derive(Debug, Clone)]
 struct Files {
     provider: Arc<CryptoProvider>,
@@ -98,7 +98,7 @@ struct Files {
     challenges: Challenges,
 }
 
-/// What a reload replaces.
+/// State that a reload replaces.
 #[derive(Debug)]
 struct State {
     config: TlsConfig,

@@ -43,7 +43,7 @@ fn specificity(range: &str, media: &str) -> Option<u8> {
 pub struct Range<'a> {
     /// The media type, as the request spells it; a part of it may be `*`.
     pub media: &'a str,
-    /// What follows the first semicolon, the weight included.
+    /// Text after the first semicolon, including the weight.
     pub parameters: &'a str,
     /// The weight in thousandths; 0 for a type that is refused. An invalid weight counts as 1.
     pub weight: u32,

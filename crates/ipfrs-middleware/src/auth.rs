@@ -188,7 +188,10 @@ impl Auth {
         let identified = match Credential::read(headers, proof) {
             Ok(Some(credential)) => self.identify(checks, &credential, client).await.map(Caller::new),
             Ok(None) => match certified.filter(|_| certificate::is_proof(headers, proof, need)) {
-                Some(principal) => checks.certified(principal).map(Caller::new),
+                Some(principal) => {
+                    let found = certificate::check(principal);
+                    self.conclude(checks, client, Method::Certificate, found).map(Caller::new)
+                }
                 None => Ok(Caller::anonymous()),
             },
             Err(error) => {
@@ -255,6 +258,17 @@ impl Auth {
                 }
             }
         };
+        self.conclude(checks, client, method, found)
+    }
+
+    /// Counts credentials of a client that were `found` right or not. Those that are not are a failed attempt.
+    fn conclude(
+        &self,
+        checks: &Checks,
+        client: Client,
+        method: Method,
+        found: std::result::Result<Arc<Principal>, Outcome>,
+    ) -> Result<Arc<Principal>> {
         match found {
             Ok(principal) => {
                 checks.metrics.count(method, Outcome::Accepted);

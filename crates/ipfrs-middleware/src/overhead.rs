@@ -73,7 +73,7 @@ impl<S: AsyncRead + Unpin, H: FrameHeads + Unpin> AsyncRead for CountedSocket<S,
         ready!(Pin::new(&mut this.socket).poll_read(cx, buf))?;
         this.heads.receive(&buf.filled()[before..], &mut this.bytes);
         let excess = this.bytes.excess();
-        // What is sent afterwards, such as a close frame, allows nothing more.
+        // Bytes that are sent afterwards, such as a close frame, do not reset this.
         this.is_flooded |= excess > 0 && excess > this.since.elapsed().as_secs().saturating_mul(FREE_BYTES_PER_SECOND);
         if this.is_flooded { Poll::Ready(Err(io::Error::other(FLOODED))) } else { Poll::Ready(Ok(())) }
     }

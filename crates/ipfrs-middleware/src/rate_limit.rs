@@ -6,6 +6,7 @@
 //! used least makes room, and its client begins with a full one.
 
 mod config;
+mod messages;
 mod paced;
 
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -178,19 +179,7 @@ impl RateLimiter {
     fn take_at(&self, client: Client, caller: Option<&Caller>, now: Instant) -> Result<Option<Ticket>> {
         let Some(limiter) = &self.0 else { return Ok(None) };
         let Some(shared) = self.shared() else { return Ok(None) };
-        let caller = caller.and_then(Caller::principal);
-        // Commands on this machine may do everything anyway.
-        if caller.is_some_and(|caller| caller.is_local()) || client.is_in(&shared.exempt) {
-            return Ok(None);
-        }
-        let key = match caller {
-            Some(caller) => shared.key(caller.name()),
-            None => shared.key(client),
-        };
-        let Ok(bucket) = shared.buckets.get_or_insert_with(&key, || Ok::<_, ipfrs_core::Error>(Arc::default())) else {
-            return Ok(None);
-        };
-        let is_of_caller = caller.is_some();
+        let Some((bucket, is_of_caller)) = shared.bucket(client, caller) else { return Ok(None) };
         let limits = shared.limits(is_of_caller);
         let metrics = if is_of_caller { &limiter.of_callers } else { &limiter.of_clients };
         let now = shared.nanoseconds(now);
@@ -245,6 +234,21 @@ impl Shared {
     fn key(&self, of: impl Hash) -> u128 {
         let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one(&of));
         u128::from(high) << 64 | u128::from(low)
+    }
+
+    /// Returns the bucket that pays for `client`, and whether it is that of `caller`; `None` if they have no limits.
+    fn bucket(&self, client: Client, caller: Option<&Caller>) -> Option<(Arc<Bucket>, bool)> {
+        let caller = caller.and_then(Caller::principal);
+        // Commands on this machine may do everything anyway.
+        if caller.is_some_and(|caller| caller.is_local()) || client.is_in(&self.exempt) {
+            return None;
+        }
+        let key = match caller {
+            Some(caller) => self.key(caller.name()),
+            None => self.key(client),
+        };
+        let bucket = self.buckets.get_or_insert_with(&key, || Ok::<_, ipfrs_core::Error>(Arc::default())).ok()?;
+        Some((bucket, caller.is_some()))
     }
 
     fn limits(&self, is_of_caller: bool) -> &Limits {
@@ -418,14 +422,23 @@ mod tests {
         assert_eq!((0..100).filter(|host| taken(*host)).count(), 4);
     }
 
+    /// `IPFRS_ADDRESSES` sets their number.
     #[test]
     fn memory_is_bounded_under_any_number_of_addresses() {
-        let limiter = limiter(|config| config.max_clients = 1_000);
+        const MAX_CLIENTS: usize = 1_000;
+        /// Maximum memory of one client, in bytes.
+        const CLIENT_BYTES: usize = 200;
+        let addresses: u32 = std::env::var("IPFRS_ADDRESSES").map_or(100_000, |count| count.parse().unwrap());
+        let limiter = limiter(|config| config.max_clients = MAX_CLIENTS);
         let now = Instant::now();
-        for address in 0..100_000_u32 {
+        for address in 0..addresses {
             limiter.take_at(Client::of(std::net::Ipv4Addr::from_bits(address).into()), None, now).unwrap();
         }
-        assert!(limiter.shared().unwrap().buckets.len() <= 1_000);
+        let shared = limiter.shared().unwrap();
+        let clients = shared.buckets.len();
+        assert!(clients <= MAX_CLIENTS, "{clients}");
+        let memory = shared.buckets.memory_used().total() + clients * size_of::<Bucket>();
+        assert!(memory <= MAX_CLIENTS * CLIENT_BYTES, "{memory}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_node::{Limit, Node};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::error::CapacityError;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -32,6 +32,7 @@ use crate::client::Client;
 use crate::lifecycle::Lifecycle;
 use crate::metrics::registered;
 use crate::overhead::{CountedSocket, FLOODED};
+use crate::rate_limit::RateLimiter;
 use crate::request_permits::{RequestPermit, RequestPermits, Requests};
 
 pub use config::WebSocketConfig;
@@ -152,7 +153,7 @@ impl WebSockets {
         let caller = Caller::of(request.extensions());
         takeover.set(Box::new(move |transport| {
             Box::pin(async move {
-                let socket = WebSocket::open(transport, shared, messages, permit, caller.clone()).await;
+                let socket = WebSocket::open(transport, shared, messages, permit, client, caller.clone()).await;
                 // The memory that the session reserves counts for its client.
                 let session = client.scope(session(socket, protocol));
                 tokio::select! {
@@ -186,6 +187,16 @@ pub enum Incoming {
     Binary(Bytes),
 }
 
+impl Incoming {
+    /// Returns the number of bytes.
+    fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary(bytes) => bytes.len(),
+        }
+    }
+}
+
 /// The connection has ended, or must end because the client does not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disconnected;
@@ -205,8 +216,14 @@ pub struct WebSocket {
     message_key: &'static str,
     /// How the connection has to be closed, because the client violated the protocol or its credentials have ended.
     violation: Option<(CloseCode, String)>,
+    client: Client,
     /// Sender of the handshake.
     caller: Caller,
+    rate_limits: RateLimiter,
+    /// Time from which the rate limits permit another message of the client, if it had to wait.
+    permitted_from: Option<Instant>,
+    /// Message that has arrived before that time. Until it is passed on, nothing more is read.
+    held: Option<Incoming>,
     _permit: RequestPermit,
 }
 
@@ -216,6 +233,7 @@ impl WebSocket {
         shared: Arc<Shared>,
         messages: MessageLimits,
         permit: RequestPermit,
+        client: Client,
         caller: Caller,
     ) -> Self {
         let most = messages.max_message_bytes;
@@ -234,25 +252,64 @@ impl WebSocket {
             is_closing: false,
             message_key: messages.key,
             violation: None,
+            client,
             caller,
+            rate_limits: RateLimiter::off(),
+            permitted_from: None,
+            held: None,
             _permit: permit,
         }
     }
 
+    /// Makes the client pay for messages from now on. Without this, only the handshake counts.
+    pub fn limit_rate(&mut self, rate_limits: RateLimiter) {
+        self.rate_limits = rate_limits;
+    }
+
+    /// Pays for bytes that are sent. Returns how long the session must not send more.
+    #[must_use]
+    pub fn pay_sent(&self, bytes: usize) -> Duration {
+        self.rate_limits.pay_sent(self.client, Some(&self.caller), bytes)
+    }
+
+    /// Pays for a message that is passed on.
+    fn pay_arrived(&mut self, message: &Incoming) {
+        self.shared.received.inc();
+        let wait = self.rate_limits.pay_arrived(self.client, Some(&self.caller), message.len());
+        self.permitted_from = (!wait.is_zero()).then(|| Instant::now() + wait);
+    }
+
+    /// Returns the time from which the [rate limits](Self::limit_rate) permit another message of the client; `None` if
+    /// it need not wait.
+    #[must_use]
+    pub fn permitted_from(&self) -> Option<Instant> {
+        self.permitted_from
+    }
+
     /// Waits for the next message. Responds to pings, and sends one to a client that is silent for
-    /// `websocket.heartbeat_seconds`; if it stays silent for as long again, the connection ends. Returns `None` at the
-    /// end; the session must call [`finish`](Self::finish) then. Dropping the future loses nothing.
+    /// `websocket.heartbeat_seconds`; if it stays silent for as long again, the connection ends. A message that the
+    /// [rate limits](Self::limit_rate) do not permit yet is held, and nothing after it is read, so that the client
+    /// waits. Returns `None` at the end; the session must call [`finish`](Self::finish) then. Dropping the future loses
+    /// nothing.
     pub async fn receive(&mut self) -> Option<Incoming> {
         let heartbeat = self.shared.config.heartbeat();
         loop {
             let since = self.pinged.unwrap_or(self.heard);
+            let wait = self.permitted_from.filter(|time| *time > Instant::now());
             let next = tokio::select! {
                 biased;
                 () = self.caller.ended() => {
                     self.violation = Some((CloseCode::Policy, credentials_ended().message().to_owned()));
                     return None;
                 }
-                next = timeout_at(since + heartbeat, self.inner.next()) => next,
+                () = until(wait), if self.held.is_some() => {
+                    // A client that is not read is not silent.
+                    self.heard = Instant::now();
+                    let message = self.held.take()?;
+                    self.pay_arrived(&message);
+                    return Some(message);
+                }
+                next = timeout_at(since + heartbeat, self.inner.next()), if self.held.is_none() => next,
             };
             let Ok(next) = next else {
                 if self.pinged.is_some() {
@@ -264,21 +321,15 @@ impl WebSocket {
                 continue;
             };
             (self.heard, self.pinged) = (Instant::now(), None);
-            match next? {
-                Ok(Message::Text(text)) => {
-                    self.shared.received.inc();
-                    return Some(Incoming::Text(text));
-                }
-                Ok(Message::Binary(bytes)) => {
-                    self.shared.received.inc();
-                    return Some(Incoming::Binary(bytes));
-                }
-                // The library responds to pings and close frames.
-                Ok(Message::Close(_)) => {
-                    self.is_closing = true;
+            let message = match next? {
+                Ok(Message::Text(text)) => Incoming::Text(text),
+                Ok(Message::Binary(bytes)) => Incoming::Binary(bytes),
+                Ok(control) => {
+                    // The library responds to pings and close frames.
+                    self.is_closing |= matches!(control, Message::Close(_));
                     self.flush().await.ok()?;
+                    continue;
                 }
-                Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => self.flush().await.ok()?,
                 Err(error) => {
                     self.violation = match self.inner.get_ref().is_flooded() {
                         true => Some((CloseCode::Policy, FLOODED.to_owned())),
@@ -286,7 +337,13 @@ impl WebSocket {
                     };
                     return None;
                 }
+            };
+            if self.permitted_from.is_some_and(|time| time > Instant::now()) {
+                self.held = Some(message);
+                continue;
             }
+            self.pay_arrived(&message);
+            return Some(message);
         }
     }
 
@@ -403,6 +460,13 @@ impl WebSocket {
             let mut rest = [0; 512];
             while socket.read(&mut rest).await.is_ok_and(|bytes| bytes > 0) {}
         }
+    }
+}
+
+/// Waits until a time, if there is one.
+async fn until(time: Option<Instant>) {
+    if let Some(time) = time {
+        sleep_until(time).await;
     }
 }
 

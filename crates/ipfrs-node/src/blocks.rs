@@ -17,7 +17,7 @@ use crate::{ContentPath, Node, PinOptions};
 /// worker.
 const INLINE_HASH_BYTES: usize = 32 * 1024;
 
-/// How the content ID of a new block is computed.
+/// Parameters of the content ID of a new block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockFormat {
     /// CID version, 0 or 1.

@@ -23,7 +23,7 @@ use self::files_directory::FilesDirectory;
 pub(crate) use self::journal::fuzzing;
 pub use self::name::IngestName;
 use self::tree_object::TreeObject;
-use crate::Node;
+use crate::{LinkName, Node};
 
 /// Directory of objects, below the repo and in the mutable files.
 const DIRECTORY: &str = "ingest";
@@ -63,6 +63,14 @@ enum OpenState {
 impl Ingestion {
     pub(crate) fn new(repo: &std::path::Path, config: &IngestConfig) -> Self {
         Self { open: Arc::default(), files: FilesDirectory::new(repo.join(DIRECTORY), config.max_files_bytes) }
+    }
+
+    /// Returns whether the mutable file with these names is an object that a client is writing.
+    pub(crate) fn is_written(&self, names: &[LinkName]) -> bool {
+        let [directory, name] = names else { return false };
+        let name = std::str::from_utf8(name.as_bytes()).ok().and_then(|name| name.parse::<IngestName>().ok());
+        let Some(name) = name.filter(|_| directory.as_bytes() == DIRECTORY.as_bytes()) else { return false };
+        self.open.states.lock().contains_key(&(IngestStore::Ipfs, name))
     }
 
     /// Marks an object as being written. If it is being removed, this waits for the end of that.
@@ -162,6 +170,12 @@ impl IngestObject {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Returns whether appended messages may stay in memory until they are committed.
+    #[must_use]
+    pub fn holds_messages(&self) -> bool {
+        matches!(self.object, Object::Tree(_))
     }
 
     /// Returns how many of `messages`, from the first, the object can take.

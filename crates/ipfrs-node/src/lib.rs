@@ -79,7 +79,7 @@ pub use ipfrs_store::{
 #[cfg(feature = "testing")]
 pub use ipfrs_store::{engine_tests, testing};
 pub use ipfrs_stream::car;
-pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig};
+pub use ipfrs_stream::{Bandwidth, Span, StreamingConfig, gathered};
 pub use ipfrs_tensor::{
     Catalogue, Dtype, FileFormat, Order, Slice, Summary, TensorFormat, TensorInfo, safetensors_head,
 };

@@ -286,13 +286,17 @@ impl Node {
         if self.inner.read_only { std::env::temp_dir() } else { self.inner.repo.clone() }
     }
 
-    /// Checks for health probes that blocks can be stored. The disk is examined at most fifty times a second.
+    /// Checks for health probes that blocks can be found and stored. The disk is examined at most fifty times a second.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] if the store accepts no more writes, [`ErrorKind::NoSpace`] if the disk is full,
-    /// [`ErrorKind::Timeout`] if the disk does not respond; otherwise the error of the disk.
+    /// [`ErrorKind::Unavailable`] if the store accepts no more writes, [`ErrorKind::Corrupt`] if part of its index
+    /// cannot be read, [`ErrorKind::NoSpace`] if the disk is full, [`ErrorKind::Timeout`] if the disk does not respond;
+    /// otherwise the error of the disk.
     pub async fn check(&self) -> Result<()> {
         self.inner.store.check()?;
+        if let Some(pack) = &self.inner.pack {
+            pack.check_index().await?;
+        }
         // A read-only node writes nothing, so the state of the disk does not matter.
         if self.inner.read_only { Ok(()) } else { self.inner.readiness.check(&self.inner.store).await }
     }

@@ -1,5 +1,7 @@
 //! Opening of a [`Node`].
 
+mod engine;
+
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,17 +15,18 @@ use ipfrs_core::turns::Turns;
 use ipfrs_core::{Error, Result, cores};
 #[cfg(feature = "retrieval")]
 use ipfrs_retrieval::{Exchange, Retriever};
-use ipfrs_store::{BlockStore, Engine, Filestore, MemoryStore, PackOptions, PackStore, Pins, RepoLock, StoreConfig};
+use ipfrs_store::{BlockStore, Engine, Filestore, PackStore, Pins, RepoLock, StoreConfig};
 use ipfrs_stream::{Bandwidth, NodeCache};
 use prometheus::Registry;
 use tokio::sync::{Mutex, Semaphore};
 
+use self::engine::OpenedEngine;
 use crate::Node;
 use crate::config::NodeConfig;
 use crate::denylist::{Denylists, Guarded};
 use crate::events::Events;
 use crate::fetched::{Eviction, Fetched, FetchedHeads, FetchedMetrics};
-use crate::filestore::{References, open_filestore};
+use crate::filestore::References;
 use crate::gc::Protection;
 use crate::ingest::Ingestion;
 use crate::keys::Identity;
@@ -47,7 +50,6 @@ use crate::readiness::Readiness;
 use crate::remote_pins::PinningServices;
 #[cfg(feature = "retrieval")]
 use crate::retrieval::retriever;
-use crate::snapshots::remove_unused;
 use crate::tensors::Catalogues;
 use crate::uploads::Uploads;
 
@@ -122,10 +124,10 @@ impl NodeBuilder {
     }
 
     /// Sets a custom engine in place of the configuration of the store. It must satisfy the contracts of
-    /// [`BlockStore`], which `ipfrs_store::testing` tests. The repo holds everything except the blocks: pins, the key,
-    /// unfinished uploads. A `PackStore` over the directory of the repo must be open for writing, because its lock is
-    /// then that of the repo. One that is open read-only, as the engine or beside it, makes [`open`](Self::open) fail
-    /// with [`ErrorKind::Conflict`]; it can be the engine of a node with another directory.
+    /// [`BlockStore`], which `engine_tests!` checks (feature `testing`). The repo holds everything except the blocks:
+    /// pins, the key, unfinished uploads. A `PackStore` over the directory of the repo must be open for writing,
+    /// because its lock is then that of the repo. One that is open read-only, as the engine or beside it, makes
+    /// [`open`](Self::open) fail with [`ErrorKind::Conflict`]; it can be the engine of a node with another directory.
     #[must_use]
     pub fn engine(self, engine: Arc<dyn BlockStore>) -> Self {
         Self { engine: Some(engine), ..self }
@@ -191,47 +193,12 @@ impl NodeBuilder {
         if !read_only {
             make_repo(&path)?;
         }
-        let (durability, max_bytes) = (store.durability, store.max_bytes);
-        // Directory of the ledger of fetched blocks and of the root of the mutable files; `None` if it is in memory,
-        // like the blocks or their pins.
-        let mut ledger_dir = Some(path.clone());
-        let mut filestore = None;
-        let lock_repo = || if read_only { RepoLock::share(&path) } else { RepoLock::take(&path, &holder) };
-        let mut repo_lock = None;
-        let (engine, pack, pins): (Arc<dyn BlockStore>, _, _) = match (engine, store.engine) {
-            (Some(engine), _) if keeps_pins_in_memory => {
-                repo_lock = RepoLock::take_with_engine(&path, &holder)?;
-                ledger_dir = None;
-                (engine, None, Pins::in_memory(has_blocks)?)
-            }
-            (Some(engine), _) => {
-                repo_lock = RepoLock::take_with_engine(&path, &holder)?;
-                (engine, None, Pins::open(&path, has_blocks)?)
-            }
-            (None, Engine::Memory) => {
-                repo_lock = Some(lock_repo()?);
-                ledger_dir = None;
-                (Arc::new(MemoryStore::default()), None, Pins::in_memory(false)?)
-            }
-            (None, Engine::Pack) => {
-                let pack_bytes = store.pack_bytes();
-                let dir = store.path.map_or_else(|| path.clone(), |relative| path.join(relative));
-                ledger_dir = Some(dir.clone());
-                if fs::canonicalize(&dir).ok() != fs::canonicalize(&path).ok() {
-                    repo_lock = Some(lock_repo()?);
-                }
-                let holder = holder.clone();
-                let options = PackOptions { pack_bytes, durability, verify_on_read, read_only, holder };
-                let (pack, pins) = open_pack(&dir, options)?;
-                let root = store.filestore_root.map(|root| path.join(root));
-                filestore = open_filestore(&pack, &pins, root.as_deref(), read_only)?;
-                let engine: Arc<dyn BlockStore> = match filestore.clone() {
-                    Some(filestore) => Arc::new(filestore),
-                    None => Arc::new(pack.clone()),
-                };
-                (engine, Some(pack), pins)
-            }
+        let opened = match (engine, store.engine) {
+            (Some(engine), _) => OpenedEngine::custom(&path, &holder, engine, keeps_pins_in_memory, has_blocks)?,
+            (None, Engine::Memory) => OpenedEngine::memory(&path, &holder, read_only)?,
+            (None, Engine::Pack) => OpenedEngine::pack(&path, &holder, &store)?,
         };
+        let OpenedEngine { repo_lock, engine, pack, filestore, pins, ledger_dir } = opened;
         #[cfg(feature = "pinning")]
         let pin_requests = PinRequests::open(&path)?;
         #[cfg(feature = "keys")]
@@ -243,7 +210,7 @@ impl NodeBuilder {
         let saved_roots = root_file.as_ref().map(RootFile::read).transpose()?.unwrap_or_default();
         let fetched = match read_only {
             true => None,
-            false => Some(Fetched::open(ledger_dir.as_deref(), durability, max_bytes, fetched)?),
+            false => Some(Fetched::open(ledger_dir.as_deref(), store.durability, store.max_bytes, fetched)?),
         };
         let repo = fs::canonicalize(&path)
             .map_err(|e| Error::io(format_args!("cannot find the repo {}", path.display()), e))?;
@@ -467,19 +434,6 @@ impl Opened {
         }
         Ok(())
     }
-}
-
-/// Opens the pack engine and its pins.
-fn open_pack(dir: &Path, options: PackOptions) -> Result<(PackStore, Pins)> {
-    let read_only = options.read_only;
-    // The store is opened first, because its lock also protects the pins.
-    let pack = PackStore::open(dir, options)?;
-    if read_only {
-        return Ok((pack, Pins::open_read_only(dir)?));
-    }
-    remove_unused(dir, Duration::ZERO);
-    let pins = Pins::open(dir, !pack.is_empty())?;
-    Ok((pack, pins))
 }
 
 fn make_repo(path: &Path) -> Result<()> {

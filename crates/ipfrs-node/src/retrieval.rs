@@ -66,8 +66,8 @@ impl Expected {
 }
 
 /// Runs `work` with a context. It applies to the methods of [`Node`] that `work` calls, but not to tasks that `work`
-/// spawns. Of the streams that they return, those of several roots choose their sources while they are read, so a
-/// context that forbids retrieval must apply then, too ([`within_context`]).
+/// spawns. A stream over several roots chooses its sources while it is read, so a context that forbids retrieval must
+/// apply then, too ([`within_context`]).
 pub async fn with_context<T>(mut context: RequestContext, work: impl Future<Output = T>) -> T {
     context.began.get_or_insert_with(Instant::now);
     CONTEXT.scope(context, work).await
@@ -91,8 +91,8 @@ pub fn within_context<T>(context: RequestContext, work: impl FnOnce() -> T) -> T
     CONTEXT.sync_scope(context, work)
 }
 
-/// Runs `work` for a client, which is `None` for requests that arrive over no network. Clients share what retrieval
-/// limits.
+/// Runs `work` on behalf of a client, with which the limits of the Node are shared fairly. `None` stands for callers on
+/// this machine without an address.
 pub fn with_client<F: Future>(client: Option<IpAddr>, work: F) -> impl Future<Output = F::Output> {
     CLIENT.scope(client, work)
 }

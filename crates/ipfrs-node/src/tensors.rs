@@ -9,6 +9,7 @@ mod gather;
 mod metrics;
 mod put;
 mod read;
+mod read_rows;
 mod rows;
 mod swap;
 

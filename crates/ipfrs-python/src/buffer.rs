@@ -162,9 +162,9 @@ unsafe extern "C" fn refuse_new(
 
 unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     // SAFETY: CPython calls this once, with the GIL held, for an object of this type without any references, so no
-    // view is left. `bytes` and `origin` were written by `export`, and are not used again. PyObject_Free belongs to the allocator of
-    // the object, because its type has no cycle collector. The object held a reference to its type, as instances of
-    // heap types do.
+    // view is left. `bytes` and `origin` were written by `export`, and are not used again. PyObject_Free belongs to the
+    // allocator of the object, because its type has no cycle collector. The object held a reference to its type, as
+    // instances of heap types do.
     unsafe {
         let class = ffi::Py_TYPE(object);
         // In a forked child, the mapping belongs to the parent, and releasing it might wait for the parent's locks.

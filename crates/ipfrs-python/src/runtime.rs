@@ -1,4 +1,4 @@
-//! What belongs to one process: the Tokio runtime, and the objects to close at exit.
+//! State of one process: the Tokio runtime, and the objects to close at exit.
 //!
 //! After a fork, the child has none of the threads of its parent, but copies of its memory. It therefore gets a
 //! [`Process`] of its own, and neither uses nor drops what its parent made. Only the memory of those objects is leaked.

@@ -70,6 +70,12 @@ impl RetrievalConfig {
         let has_urls = !(self.gateways.is_empty() && self.routers.is_empty());
         self.enabled && (has_urls || self.bitswap.enabled || self.provider_hints)
     }
+
+    /// Returns whether any peer that can connect may fetch blocks from the node.
+    #[must_use]
+    pub fn serves_any_peer(&self) -> bool {
+        self.enabled && self.bitswap.serves_any_peer()
+    }
 }
 
 fn in_range(key: &str, value: u64, least: u64, most: u64) -> Result<()> {

@@ -125,8 +125,8 @@ impl Shared {
         format!("{before}1.1 {}", self.name)
     }
 
-    /// Queries all routers for providers of `root` on behalf of `client`. Adds HTTP servers to `candidates`, and peers to
-    /// `peers`.
+    /// Queries all routers for providers of `root` on behalf of `client`. Adds HTTP servers to `candidates`, and peers
+    /// to `peers`.
     pub(crate) async fn search(
         self: &Arc<Self>,
         root: &Cid,

@@ -112,7 +112,7 @@ impl Removals {
 
     /// Counts the removal of blocks with these multihashes. Must be called before any caller learns of it.
     pub(crate) fn count_blocks<'a>(&self, hashes: impl Iterator<Item = &'a [u8]>) {
-        // First, so that whoever sees the removal of a block also sees this; see `Provenance::new`.
+        // First, so that every thread that sees the removal of a block also sees this; see `Provenance::new`.
         self.all.fetch_add(1, Ordering::Release);
         for bucket in hashes.filter_map(bucket) {
             self.blocks[usize::from(bucket)].fetch_add(1, Ordering::Release);
@@ -133,7 +133,7 @@ impl Removals {
     pub(crate) fn epoch_of(&self, footprint: &Footprint) -> StoreEpoch {
         let Some(buckets) = footprint.buckets() else { return self.epoch() };
         let removed = |bucket: &u16| u64::from(self.blocks[usize::from(*bucket)].load(Ordering::Acquire));
-        // None of the numbers ever decreases, so the sum changes whenever one of them does.
+        // The numbers only grow, so the sum changes whenever one of them does.
         StoreEpoch::new(self.files.load(Ordering::Acquire) + buckets.iter().map(removed).sum::<u64>())
     }
 }

@@ -81,8 +81,8 @@ impl Mappings {
         Some(MappedSlice { file, offset: (start - base) as u64 })
     }
 
-    /// Whether `slice` is [whole](Self::is_whole) and in memory, so that reading it does not wait for the disk. Ordinary
-    /// memory always is.
+    /// Whether `slice` is [whole](Self::is_whole) and in memory, so that reading it does not wait for the disk.
+    /// Ordinary memory always is.
     #[must_use]
     pub fn is_resident(&self, slice: &[u8]) -> bool {
         if self.locate(slice).is_none() {

@@ -116,7 +116,7 @@ struct Waiting {
 }
 
 impl Pins {
-    /// Returns the error for the target of [`Self::replace`] that has a pin, whose name would be lost. The words are Kubo's.
+    /// Returns the error of [`Self::replace`] for a target with a pin, whose name would be lost. The text is Kubo's.
     #[must_use]
     pub fn already_pinned() -> Error {
         Error::new(ErrorKind::Conflict, "'to' cid was already recursively pinned")

@@ -1,12 +1,15 @@
-//! The contracts of [`BlockStore`](crate::BlockStore) as tests for engines; see [`engine_tests`](crate::engine_tests).
+//! The contracts of [`BlockStore`](crate::BlockStore) as tests for engines (see [`engine_tests`](crate::engine_tests)),
+//! and stores that wait or fail, for tests of their callers.
 #![allow(clippy::missing_panics_doc, clippy::unwrap_used, reason = "a contract that is broken panics")]
 
+mod altered_store;
 mod blocks;
 #[allow(missing_docs, reason = "each function is named after its contract")]
 pub mod contracts;
 
 use std::io::Write as _;
 
+pub use altered_store::{AlteredStore, Difference};
 pub use blocks::{assert_holds, assert_lacks, block, cids, listed, numbered, put_all, random_block, sorted};
 
 /// Reports a test that this machine cannot run. Fails if `IPFRS_REQUIRE_ALL_TESTS` is set, for machines that can run

@@ -28,8 +28,9 @@ use seen::Seen;
 
 use crate::{MEASURED_PARTS, StreamingConfig};
 
-/// Most blocks in the queue for the consumer. This bounds the memory of a DAG of tiny blocks.
-const MAX_READY_BLOCKS: usize = 1024;
+/// Most blocks in the queue for the consumer. This bounds the memory of a DAG of tiny blocks. The prefixes of so few
+/// blocks, which the lookup has read, are still in the processor's cache when they are sent.
+const MAX_READY_BLOCKS: usize = 256;
 
 /// Links that consume one unit of a Tokio task's cooperative budget.
 const LINKS_PER_TURN: usize = 32;
@@ -239,11 +240,14 @@ impl Walk {
             if let Some(payload) = identity_payload(&cid) {
                 let data = Bytes::copy_from_slice(payload);
                 self.open(cid, data.clone(), part, depth).await?;
-                if self.kinds.has_identity && self.seen.insert(&cid, part)? {
-                    self.hand_over(Walked { cid, section: data.into(), depth }).await;
+                if self.kinds.has_identity
+                    && self.seen.insert(&cid, part)?
+                    && self.hand_over(Walked { cid, section: data.into(), depth })
+                {
+                    self.until_taken().await;
                 }
             } else if !self.seen.is_done(&cid, part) {
-                let section = match frame.fetch(&cid, &self.store, &self.seen).await {
+                let section = match self.path.fetch(&cid, &self.store, &self.seen).await {
                     Err(error) if self.kinds.is_partial && is_unavailable(&error) => continue,
                     section => section?,
                 };
@@ -251,32 +255,39 @@ impl Walk {
                 if !has_no_links(&cid, section.bytes()) {
                     self.open(cid, section.data(), part, depth).await?;
                 }
-                if is_new {
-                    self.hand_over(Walked { cid, section, depth }).await;
+                if is_new && self.hand_over(Walked { cid, section, depth }) {
+                    self.until_taken().await;
                 }
             }
         }
         Ok(())
     }
 
-    /// Passes a block to the consumer, and waits while the window is full. Nothing wakes this wait: the consumer polls
-    /// the walk again when it has taken enough blocks.
-    async fn hand_over(&mut self, block: Walked) {
-        let is_full = {
-            let mut ready = self.ready.lock();
-            ready.push(block);
-            ready.is_full()
-        };
-        if is_full {
-            poll_fn(|_| if self.ready.lock().is_full() { Poll::Pending } else { Poll::Ready(()) }).await;
-        }
+    /// Passes a block to the consumer. Returns whether the window is full then. The caller waits: a future that did
+    /// would move each block once more.
+    fn hand_over(&self, block: Walked) -> bool {
+        let mut ready = self.ready.lock();
+        ready.push(block);
+        ready.is_full()
+    }
+
+    /// Waits while the window is full. Nothing wakes this wait: the consumer polls the walk again when it has taken
+    /// enough blocks.
+    async fn until_taken(&mut self) {
+        poll_fn(|_| if self.ready.lock().is_full() { Poll::Pending } else { Poll::Ready(()) }).await;
     }
 
     /// Descends into a block that `depth` links lead to, if it has links within `part`.
     async fn open(&mut self, cid: Cid, data: Bytes, part: Part, depth: u32) -> Result<()> {
-        let links = match links_below(&*self.store, &self.measurable, cid, data, part).await {
-            Err(error) if self.kinds.is_partial && is_undecodable(&error) => return Ok(()),
-            links => links?,
+        let links = match self.path.take_links(&cid, part, depth) {
+            Some(links) => {
+                consume_budget().await;
+                links
+            }
+            None => match links_below(&*self.store, &self.measurable, cid, data, part).await {
+                Err(error) if self.kinds.is_partial && is_undecodable(&error) => return Ok(()),
+                links => links?,
+            },
         };
         if links.cids.is_empty() {
             return Ok(());

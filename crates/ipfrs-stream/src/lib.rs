@@ -5,6 +5,7 @@
 //! * [`Socket`] writes slices with `sendfile` if they are in a mapped pack, and counts its bytes in [`Bandwidth`].
 //! * [`DagWalk`] yields the blocks of a DAG, or of a [`Part`] of one, in the order of a CAR.
 //! * [`car`] encodes blocks as CAR, and decodes CAR with every hash verified.
+//! * [`gathered`] combines the short pieces of a body.
 //! * [`tar`] writes the headers and padding of files, directories and symlinks in a TAR archive.
 //! * [`BlockStoreSource`], [`IndexingSource`] and [`StoreSink`] let the UnixFS code read from and write to a block
 //!   store.
@@ -13,6 +14,7 @@ mod bandwidth;
 pub mod car;
 mod config;
 mod dag_walk;
+mod gather;
 mod node_cache;
 mod reader;
 mod socket;
@@ -25,6 +27,7 @@ mod walk;
 pub use bandwidth::{Bandwidth, BandwidthSnapshot};
 pub use config::{FlowControl, StreamingConfig};
 pub use dag_walk::{DagWalk, DepthWalk, Part};
+pub use gather::gathered;
 pub use node_cache::NodeCache;
 pub use reader::DagReader;
 pub use socket::{Encrypted, Presence, Socket, Traffic};

@@ -288,7 +288,9 @@ async fn decoded(store: &dyn BlockStore, cid: Cid, block: Option<Bytes>, left: &
     let Some(block) = block else { return Ok(None) };
     let node = decode_measured(&StoreRef(store), cid, block, left).await;
     node.map(Some).map_err(|error| match error.kind() {
-        ErrorKind::Unsupported => Error::invalid_content(format!("part of a file is not UnixFS: {error}")),
+        ErrorKind::Unsupported => {
+            Error::invalid_content(format!("part of a file is not UnixFS: {error}")).with_source(error)
+        }
         _ => error,
     })
 }

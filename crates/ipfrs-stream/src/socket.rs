@@ -34,9 +34,8 @@ const HTTP_2: &[u8] = b"PRI ";
 ///
 /// The socket behaves like a [`TcpStream`] with vectored writes. This process does not read a slice of a mapped file:
 /// the kernel sends it from the page cache with `sendfile`. All other slices, and all slices on systems other than
-/// Linux, are written in the ordinary way. With an
-/// [`Encrypted`] protocol, slices are encrypted from where they are, and only after the bytes encrypted before have been
-/// sent.
+/// Linux, are written in the ordinary way. With an [`Encrypted`] protocol, slices are encrypted where they are in
+/// memory, each once the bytes encrypted before have been sent.
 ///
 /// The kernel refers to the pages of the file until the peer has acknowledged them, so bytes of a mapped file must
 /// never change once written. Packs are append-only and are never truncated while they are mapped.

@@ -135,7 +135,7 @@ pub fn header(entry: &TarEntry<'_>) -> Result<Bytes> {
     let mtime = entry.attributes.mtime.unwrap_or(Mtime { seconds: 0, nanos: 0 });
     let seconds = u64::try_from(mtime.seconds).ok().filter(|seconds| *seconds <= MAX_OCTAL);
     let records = pax_records(path, target, size, &mtime, seconds.is_some() && mtime.nanos == 0);
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(BLOCK_BYTES);
     if !records.is_empty() {
         let plain = Ustar { name: b"pax_header", kind: b'x', size: records.len() as u64, ..Ustar::default() };
         plain.write(&mut out);
@@ -246,10 +246,12 @@ fn put_text(field: &mut [u8], text: &[u8]) {
     field[..len].copy_from_slice(&text[..len]);
 }
 
-/// Writes octal digits up to the last byte of the field, which remains NUL.
-fn put_octal(field: &mut [u8], number: u64) {
-    let width = field.len() - 1;
-    put_text(field, format!("{number:0width$o}").as_bytes());
+/// Writes octal digits up to the last byte of the field, which remains NUL. The number must fit.
+fn put_octal(field: &mut [u8], mut number: u64) {
+    for digit in field.iter_mut().rev().skip(1) {
+        *digit = b'0' + (number % 8) as u8;
+        number /= 8;
+    }
 }
 
 /// Returns a prefix of a name, quoted, for a message.

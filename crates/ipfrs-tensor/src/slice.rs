@@ -210,8 +210,8 @@ impl Selection {
         self.rows.as_ref()
     }
 
-    /// Returns this selection with a range for each row, in place of ranges of several rows. For an order of elements in
-    /// which only single rows are contiguous.
+    /// Returns this selection with a range for each row, in place of ranges of several rows. Column-major data needs
+    /// this, because it has the elements of several rows in another order.
     #[must_use]
     pub fn with_single_rows(mut self) -> Self {
         let single = |rows: &Arc<[Range<u64>]>| rows.iter().cloned().flatten().map(|row| row..row + 1).collect();

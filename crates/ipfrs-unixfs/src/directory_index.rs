@@ -22,9 +22,9 @@ pub struct DirectoryIndex {
 /// Positions of the links in the block: start and length.
 #[derive(Debug)]
 enum Links {
-    /// Of a directory in one block, ordered by name. Of equal names, only the first in the block is listed.
+    /// Links of a directory in one block, ordered by name. Of several links with one name, only the first is listed.
     ByName(Box<[(u32, u32)]>),
-    /// Of a shard, in the order of the block.
+    /// Links of a shard, in the order of the block.
     InOrder(ShardHead, Box<[(u32, u32)]>),
 }
 

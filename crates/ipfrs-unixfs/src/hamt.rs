@@ -5,9 +5,9 @@ use ipfrs_core::{Cid, Error, Result};
 
 use crate::dag_pb::PbLink;
 use crate::data::{Attributes, Data, MURMUR3_X64_64};
+use crate::dir_entry::DirEntry;
 use crate::link_name::LinkName;
 use crate::murmur3;
-use crate::node::DirEntry;
 
 /// Smallest fan-out. The bit field of a shard consists of whole bytes.
 pub(crate) const MIN_FANOUT: u64 = 8;

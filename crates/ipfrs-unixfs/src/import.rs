@@ -2,8 +2,10 @@
 
 mod buzhash;
 mod chunker;
+mod cut;
 mod cutter;
 mod directory;
+mod file_layout;
 mod importer;
 mod layout;
 mod leaf;

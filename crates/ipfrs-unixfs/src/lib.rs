@@ -8,6 +8,7 @@ mod blocks;
 mod children;
 pub mod dag_pb;
 mod data;
+mod dir_entry;
 mod directory_index;
 mod edit;
 mod hamt;
@@ -25,6 +26,7 @@ mod sizes;
 pub use blocks::{BlockSink, BlockSource};
 pub use children::{Child, Children};
 pub use data::{Attributes, Mtime};
+pub use dir_entry::DirEntry;
 pub use directory_index::DirectoryIndex;
 pub use edit::{AttributeChange, CidFormat, DirectoryEdit, FileEdit, MAX_HOLE_BYTES, NewLink, Staging};
 pub use hamt::{HamtShard, ShardLink};
@@ -35,8 +37,6 @@ pub use import::{
 pub use ipld::{canonical_cbor, git, jose, knows_links, lenient_links, link_names, links, named_links, ordered_cbor};
 pub use link_name::LinkName;
 pub use list::{Entries, Place, entries, page};
-pub use node::{
-    DirEntry, FileNode, Node, declared_size, declared_type, decode, decode_async, is_without_sizes, part_cids,
-};
+pub use node::{FileNode, Node, declared_size, declared_type, decode, decode_async, is_without_sizes, part_cids};
 pub use resolve::{Resolved, leads_nowhere, missing_target, resolve, resolve_values, roots_before};
 pub use sizes::{MAX_MEASURED_PARTS, decode_measured};

@@ -2,6 +2,7 @@
 
 use std::borrow::{Borrow, Cow};
 use std::fmt::{self, Write as _};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Name of a link, or a path of such names joined by slashes. Clones share the bytes.
@@ -12,32 +13,40 @@ use std::sync::Arc;
 /// [`Display`](fmt::Display) and [`Debug`](fmt::Debug) are meant for messages and terminals. They escape bytes that
 /// are not UTF-8, control characters and backslashes, so that two different names never look the same. To store or
 /// compare names, use [`as_bytes`](Self::as_bytes).
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct LinkName(Arc<[u8]>);
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct LinkName(
+    /// `None` for the empty name: the links of files have no other, so that decoding one allocates nothing for it.
+    Option<Arc<[u8]>>,
+);
 
 impl LinkName {
+    fn new(name: impl AsRef<[u8]> + Into<Arc<[u8]>>) -> Self {
+        let is_empty = name.as_ref().is_empty();
+        Self((!is_empty).then(|| name.into()))
+    }
+
     /// Returns the bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        self.0.as_deref().unwrap_or_default()
     }
 
     /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.as_bytes().len()
     }
 
     /// Returns whether the name is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
     }
 
     /// Returns the name as text, or `None` if it is not UTF-8.
     #[must_use]
     pub fn to_str(&self) -> Option<&str> {
-        std::str::from_utf8(&self.0).ok()
+        std::str::from_utf8(self.as_bytes()).ok()
     }
 
     /// Returns the text with U+FFFD in place of each byte that is not part of a character, like Go's `encoding/json`
@@ -48,7 +57,7 @@ impl LinkName {
             return Cow::Borrowed(text);
         }
         let mut text = String::with_capacity(self.len() + 16);
-        for chunk in self.0.utf8_chunks() {
+        for chunk in self.as_bytes().utf8_chunks() {
             text.push_str(chunk.valid());
             text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
         }
@@ -59,11 +68,11 @@ impl LinkName {
     /// special meanings.
     #[must_use]
     pub fn is_segment(&self) -> bool {
-        !matches!(&*self.0, b"" | b"." | b"..") && !self.0.contains(&b'/')
+        !matches!(self.as_bytes(), b"" | b"." | b"..") && !self.as_bytes().contains(&b'/')
     }
 
     fn write_escaped(&self, f: &mut fmt::Formatter<'_>, is_special: impl Fn(char) -> bool) -> fmt::Result {
-        for chunk in self.0.utf8_chunks() {
+        for chunk in self.as_bytes().utf8_chunks() {
             for c in chunk.valid().chars() {
                 if is_special(c) || c.is_control() {
                     c.escape_default().try_for_each(|c| f.write_char(c))?;
@@ -93,43 +102,50 @@ impl fmt::Debug for LinkName {
 
 impl From<&str> for LinkName {
     fn from(name: &str) -> Self {
-        Self(name.as_bytes().into())
+        Self::new(name.as_bytes())
     }
 }
 
 impl From<String> for LinkName {
     fn from(name: String) -> Self {
-        Self(name.into_bytes().into())
+        Self::new(name.into_bytes())
     }
 }
 
 impl From<&[u8]> for LinkName {
     fn from(name: &[u8]) -> Self {
-        Self(name.into())
+        Self::new(name)
     }
 }
 
 impl<const N: usize> From<&[u8; N]> for LinkName {
     fn from(name: &[u8; N]) -> Self {
-        Self(name.as_slice().into())
+        Self::new(name.as_slice())
     }
 }
 
 impl From<Vec<u8>> for LinkName {
     fn from(name: Vec<u8>) -> Self {
-        Self(name.into())
+        Self::new(name)
     }
 }
 
 impl AsRef<[u8]> for LinkName {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        self.as_bytes()
     }
 }
 
 impl Borrow<[u8]> for LinkName {
     fn borrow(&self) -> &[u8] {
-        &self.0
+        self.as_bytes()
+    }
+}
+
+// Equal to that of the bytes, as `Borrow` requires.
+impl Hash for LinkName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
     }
 }
 
@@ -147,6 +163,8 @@ impl PartialEq<&str> for LinkName {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
 
     #[test]
@@ -163,6 +181,16 @@ mod tests {
             let name = LinkName::from(name);
             assert_eq!((name.to_string(), format!("{name:?}")), (display.to_owned(), debug.to_owned()));
         }
+    }
+
+    #[test]
+    fn empty_names_are_equal_allocate_nothing_and_come_first() {
+        let empty = [LinkName::default(), "".into(), String::new().into(), Vec::<u8>::new().into(), b"".into()];
+        assert!(empty.iter().all(|name| name.0.is_none() && *name == empty[0] && name.as_bytes().is_empty()));
+        let next = LinkName::from("\0");
+        assert!(empty[0] < next);
+        let names = HashMap::from(["", "a", "a/b"].map(|name| (LinkName::from(name), name)));
+        assert!(["", "a", "a/b"].iter().all(|name| names.get(name.as_bytes()) == Some(name)));
     }
 
     #[test]

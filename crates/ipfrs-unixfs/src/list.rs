@@ -10,8 +10,9 @@ use ipfrs_core::{Cid, Error, Result};
 use tokio::task::coop::consume_budget;
 
 use crate::blocks::BlockSource;
+use crate::dir_entry::DirEntry;
 use crate::hamt::ShardLink;
-use crate::node::{DirEntry, Node};
+use crate::node::Node;
 use crate::resolve::load_shard;
 
 /// Returns the entries of the directory `node`, basic or sharded, in the order of its blocks. Shards are listed depth

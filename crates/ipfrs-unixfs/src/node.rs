@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
-use ipfrs_core::{Cid, Error, ErrorKind, Result, codec, cores};
+use ipfrs_core::{Cid, Error, ErrorKind, NotUnixfs, Result, codec, cores};
 use prost::encoding::decode_varint;
 use tokio::sync::Semaphore;
 use tokio::task::coop::consume_budget;
@@ -13,8 +13,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::children::Children;
 use crate::dag_pb::{self, PbLink, RawNode};
 use crate::data::{Attributes, Data, DataType};
+use crate::dir_entry::DirEntry;
 use crate::hamt::HamtShard;
-use crate::link_name::LinkName;
 
 /// A file, or a part of one: the content is `inline`, followed by that of `children`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,17 +27,6 @@ pub struct FileNode {
     pub children: Children,
     /// Permissions and modification time, if the block has them.
     pub attributes: Attributes,
-}
-
-/// An entry of a directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DirEntry {
-    /// Name of the entry, which may be any bytes.
-    pub name: LinkName,
-    /// Content ID of the entry.
-    pub cid: Cid,
-    /// Total size of all blocks below this entry, as declared by the writer of the directory.
-    pub tsize: u64,
 }
 
 /// A decoded block.
@@ -94,7 +83,8 @@ pub fn decode(cid: &Cid, data: &Bytes) -> Result<Node> {
         codec::DAG_PB => decode_dag_pb(data).map_err(|error| in_block(cid, error)),
         other => {
             let name = codec::name(other).map_or_else(|| format!("0x{other:x}"), str::to_owned);
-            Err(Error::unsupported(format!("block {cid} is {name}, which is not UnixFS (raw or dag-pb)")))
+            let message = format!("block {cid} is {name}, which is not UnixFS (raw or dag-pb)");
+            Err(Error::not_unixfs(NotUnixfs::OtherCodec, message))
         }
     }
 }
@@ -103,7 +93,7 @@ pub fn decode(cid: &Cid, data: &Bytes) -> Result<Node> {
 fn in_block(cid: &Cid, error: Error) -> Error {
     let named = match error.kind() {
         ErrorKind::InvalidInput => Error::invalid_content(format!("block {cid} is not valid UnixFS: {error}")),
-        kind => Error::new(kind, format!("block {cid}: {error}")),
+        kind => return Error::new(kind, format!("block {cid}: {error}")).with_source(error),
     };
     if is_without_sizes(&error) { named.with_source(WithoutSizes) } else { named }
 }
@@ -242,7 +232,8 @@ fn dag_pb_content_len(mut rest: &[u8]) -> Option<usize> {
 
 fn decode_dag_pb(block: &Bytes) -> Result<Node> {
     let node = RawNode::read(block)?;
-    let data = node.data.ok_or_else(|| Error::unsupported("dag-pb node without data, which is not UnixFS"))?;
+    let without_data = || Error::not_unixfs(NotUnixfs::WithoutData, "dag-pb node without data, which is not UnixFS");
+    let data = node.data.ok_or_else(without_data)?;
     let data = Data::read(block.slice_ref(data))?;
     match data.data_type()? {
         DataType::File | DataType::Raw => Ok(Node::File(decode_file(&node, &data)?)),
@@ -279,12 +270,6 @@ fn decode_file(node: &RawNode<'_>, data: &Data) -> Result<FileNode> {
         children.push_encoded(cid?, *size, end);
     }
     Ok(FileNode { size, children, inline, attributes: data.attributes() })
-}
-
-impl From<PbLink> for DirEntry {
-    fn from(link: PbLink) -> Self {
-        Self { name: link.name, cid: link.cid, tsize: link.tsize }
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::data::{Data, DataType};
 use crate::hamt::{HashBits, ShardHead};
 use crate::link_name::LinkName;
 
-/// What a directory block has for a name.
+/// Result of the search for a name in one block of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Found {
     /// The entry with the name.
@@ -20,8 +20,9 @@ pub(crate) enum Found {
     Nothing,
 }
 
-/// Searches a block of a directory for `name`, whose hash is `bits`. With `is_shard`, it must be a shard. Reads the links twice, first to reach the data
-/// that follows them, but copies nothing. Only the link that is found is checked completely.
+/// Searches a block of a directory for `name`, whose hash is `bits`. With `is_shard`, the block must be a shard. Reads
+/// the links twice, because the data follows them, but copies nothing. Only the link that is found is checked
+/// completely.
 ///
 /// # Errors
 /// Fails for a block that is not a valid directory. [`decode`](crate::decode) returns the reason.

@@ -1,5 +1,6 @@
 //! Authentication and authorisation: every route of every front-end, with every kind of credentials.
 
+mod attempts;
 mod content;
 mod credentials;
 mod graphql;

@@ -320,8 +320,9 @@ async fn changed_denylists_reload_and_invalidate_caches() {
     let dir = repo.path().join("denylists");
     let gateway = start(repo, &["name: first\n---\n"], |_| {}).await;
     let (file, inside) = (format!("/ipfs/{bad}"), format!("/ipfs/{root}/in/bad.txt"));
+    let block = format!("{file}?format=raw");
     // Twice each, so that the results are cached.
-    for path in [&file, &inside, &file, &inside] {
+    for path in [&file, &inside, &block, &file, &inside, &block] {
         gateway.content(path).await;
     }
     let rules =
@@ -334,6 +335,7 @@ async fn changed_denylists_reload_and_invalidate_caches() {
     let appended = fs::OpenOptions::new().append(true).open(dir.join("0.deny"));
     std::io::Write::write_all(&mut appended.unwrap(), format!("/ipfs/{bad}\n").as_bytes()).unwrap();
     until_status(&gateway, &file, 410).await;
+    assert_gone(gateway.get(&block).await, "its block").await;
     gateway.assert_metric(&rules(0), 2).await;
     // An invalid list: the previous rules stay in effect.
     fs::write(dir.join("new"), "version: 9\n---\n").unwrap();

@@ -26,7 +26,12 @@ async fn until_alone(gateway: &TestGateway) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn buffered_response_survives_a_head_timeout() {
-    let gateway = TestGateway::start_with(|config| config.server.header_timeout_seconds = 1).await;
+    let gateway = TestGateway::start_with(|config| {
+        config.server.header_timeout_seconds = 1;
+        // With few permits, the kernel of the server buffers up to 1 MiB.
+        config.gateway.max_concurrent_requests = 64;
+    })
+    .await;
     // More than the kernel of the client buffers if the client does not read, and less than the kernel of the server
     // buffers.
     let cid = gateway.put_block("", content::bytes(200_000)).await;

@@ -85,6 +85,7 @@ fn variants(path: &str, listing: &str) -> Vec<String> {
     }
     let get = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     variants.push(get.repeat(3));
+    variants.push(format!("GET {raw} HTTP/1.1\r\nHost: localhost\r\n\r\n").repeat(4));
     variants.push(format!("\r\n\n{get}\r\n{get}"));
     variants.push(format!("{get}HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n{get}"));
     variants.push(format!("{get}GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n{get}"));

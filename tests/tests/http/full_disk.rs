@@ -8,11 +8,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_node::{Disk, Reserve};
+use ipfrs_store::testing::{AlteredStore, Difference};
 use reqwest::{Method, Response};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::altered_store::{AlteredStore, Difference};
 use crate::batch_get::problem;
 use crate::content;
 use crate::harness::{TestGateway, header};

@@ -70,7 +70,7 @@ async fn configured_host_serves_only_its_paths_and_health() {
         (
             "paths.example",
             vec![&*hello, "/", "/health", "/health/ready", PROTOCOLS],
-            vec!["/metrics", "/v1/progress", "/ipfsx", "/x"],
+            vec!["/metrics", "/debug/metrics/prometheus", "/v1/progress", "/ipfsx", "/x"],
         ),
         ("PATHS.example.:80", vec![&hello, "/health/live"], vec!["/metrics"]),
         ("127.0.0.2:8080", vec![&hello], vec!["/metrics"]),
@@ -137,7 +137,7 @@ async fn domain_serves_no_rpc_while_dns_fails() {
 
 #[tokio::test]
 async fn dns_wait_holds_a_permit_and_is_measured() {
-    // A resolver that receives queries and never answers.
+    // A resolver that receives queries and never responds.
     let resolver = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = resolver.local_addr().unwrap();
     let gateway = TestGateway::start_with(|config| {
@@ -452,4 +452,6 @@ async fn unknown_names_are_refused_if_the_known_ones_are_listed() {
         status(Method::GET, &content, &[("host", "127.0.0.1"), ("x-forwarded-host", "evil.example")]).await,
         403
     );
+    let refused = gateway.request(Method::GET, &content).header("host", "evil.example").send().await.unwrap();
+    assert_eq!(header(&refused, "x-content-type-options"), "nosniff");
 }

@@ -386,7 +386,8 @@ async fn content_of_responses_is_limited() {
     assert!(message.contains("graphql.max_response_bytes"), "{message}");
 }
 
-/// A shard has links to other shards, dag-pb may be something else than UnixFS, and links of other codecs have no names.
+/// A shard has links to other shards, dag-pb may be something else than UnixFS, and links of other codecs have no
+/// names.
 #[tokio::test]
 async fn links_are_those_of_the_block() {
     let gateway = TestGateway::start().await;

@@ -108,6 +108,27 @@ async fn short_messages_in_memory_take_the_memory_of_their_content() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn connections_that_share_little_memory_store_all_messages() {
+    const MESSAGE: usize = 100_000;
+    async fn store(gateway: &TestGateway, number: u8) {
+        let mut client = open(gateway, &format!("name=object-{number}")).await;
+        assert_eq!(client.receive().await["type"], "ready");
+        for _ in 0..64 {
+            client.message(Message::binary(vec![number; MESSAGE])).await;
+        }
+        assert_eq!(end(&mut client).await["bytes"], 64 * MESSAGE);
+        let content = gateway.rpc_bytes(&format!("files/read?arg=/ingest/object-{number}")).await;
+        assert!(content.len() == 64 * MESSAGE && content.iter().all(|byte| *byte == number));
+    }
+    let gateway = TestGateway::start_with(|config| {
+        config.ingest.max_message_bytes = MESSAGE;
+        config.ingest.max_memory_bytes = MESSAGE + (2 << 20);
+    })
+    .await;
+    futures::future::join_all((0..8).map(|number| store(&gateway, number))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn object_is_continued_only_with_append_and_by_one_client() {
     let gateway = TestGateway::start().await;
     for store in ["filesystem", "ipfs"] {

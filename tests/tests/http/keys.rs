@@ -219,6 +219,7 @@ async fn messages_are_signed_and_verified_as_kubo_does() {
     import(&gateway, "arg=ed&format=pem-pkcs8-cleartext", ED25519).await.unwrap();
     let message = || Form::new().file("data", "message");
     let signed = gateway.post_form("key/sign?key=ed", message()).await;
+    assert_eq!(signed.headers()["x-chunked-output"], "1");
     let signed: Value = signed.json().await.unwrap();
     assert_eq!(signed["Key"], json!({"Name": "ed", "Id": ED25519_ID}));
     // Created by Kubo 0.44 with this key.
@@ -242,7 +243,9 @@ async fn messages_are_signed_and_verified_as_kubo_does() {
         assert_eq!(verified["SignatureValid"], false);
     }
     let verify = format!("key/verify?signature={signature}");
-    let verified: Value = gateway.post_form(&verify, message()).await.json().await.unwrap();
+    let verified = gateway.post_form(&verify, message()).await;
+    assert_eq!(verified.headers()["x-chunked-output"], "1");
+    let verified: Value = verified.json().await.unwrap();
     assert_eq!((&verified["Key"]["Name"], &verified["SignatureValid"]), (&json!("self"), &json!(false)));
     for (query, says) in [
         ("key=none&signature=uAA", "'\"none\"' is not a known key, an IPNS Name, or a valid PeerID"),

@@ -190,7 +190,7 @@ async fn requests_over_the_limit_return_429() {
     refusal(response, 429).await;
     assert_eq!(struck(&gateway, "max_concurrent_requests").await, 3);
     // Routes for monitoring need no permit.
-    for route in ["/health", "/health/live", "/health/ready", "/metrics"] {
+    for route in ["/health", "/health/live", "/health/ready", "/metrics", "/debug/metrics/prometheus"] {
         assert_eq!(gateway.get(route).await.status(), 200, "{route}");
     }
     store.release();
@@ -230,6 +230,22 @@ async fn response_in_one_piece_holds_its_permit_until_the_socket_has_it() {
     drop(wire);
     gateway.until_idle().await;
     assert_eq!(gateway.get(&format!("/ipfs/{cid}")).await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn response_of_several_pieces_is_whole_after_a_stall() {
+    let gateway = TestGateway::start_with(|config| config.gateway.max_concurrent_requests = 1).await;
+    let content = content::bytes(1_000_000);
+    let path = format!("/ipfs/{}", gateway.add("chunker=size-250000", content.clone()).await);
+    gateway.until_idle().await;
+    let mut wire = Wire::connect_with_small_window(&gateway).await;
+    wire.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+    let is_held = async { while gateway.metric("ipfrs_http_requests_active").await == 0 {} };
+    timeout(WATCHDOG, is_held).await.unwrap();
+    refusal(gateway.get(&path).await, 429).await;
+    content::assert_same(&wire.answer().await.body, &content, "after a stall");
+    gateway.until_idle().await;
+    assert_eq!(gateway.get(&path).await.status(), 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,6 @@
 
 mod add_files;
 mod add_trees;
-mod altered_store;
 mod api_listener;
 mod arrows;
 mod auth;
@@ -54,9 +53,11 @@ mod harness;
 mod heads;
 mod hostile_dags;
 mod ingest;
+mod ingest_faults;
 mod ipns;
 mod keys;
 mod limits;
+mod message_rates;
 mod missing_blocks;
 mod multipart;
 mod mutable_files;
@@ -94,6 +95,7 @@ mod rpc_get;
 mod rpc_hashes;
 mod rpc_multiformats;
 mod rpc_options;
+mod rpc_page;
 mod rpc_protocol;
 mod rpc_refs;
 mod rpc_text;

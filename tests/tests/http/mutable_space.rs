@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use ipfrs_core::{Block, Error, ErrorKind, Result};
 use ipfrs_node::{BlockStore, MemoryStore, PutMode, Stored};
+use ipfrs_store::testing::{AlteredStore, Difference};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::altered_store::{AlteredStore, Difference};
 use crate::content::bytes;
 use crate::harness::TestGateway;
 use crate::multipart::Form;

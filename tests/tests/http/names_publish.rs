@@ -299,7 +299,7 @@ async fn nocache_repeats_dns_queries() {
             let mut message = [0; 512];
             let (length, client) = resolver.recv_from(&mut message).await.unwrap();
             questions.fetch_add(1, Ordering::Relaxed);
-            // An answer (RFC 1035, 4.1.1) with the code for a name that does not exist.
+            // A DNS response (RFC 1035, 4.1.1) with the code for a name that does not exist.
             message[2] |= 0x80;
             message[3] = 0x83;
             resolver.send_to(&message[..length], client).await.unwrap();

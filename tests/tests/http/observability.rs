@@ -56,7 +56,8 @@ async fn browser_pages_cannot_read_daemon_status() {
         headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).send().await.unwrap()
     };
     let download = format!("/v1/stream/download/{cid}");
-    for path in ["/health", "/health/live", "/health/ready", "/metrics", "/v1/progress", &download] {
+    let kubo = "/debug/metrics/prometheus";
+    for path in ["/health", "/health/live", "/health/ready", "/metrics", kubo, "/v1/progress", &download] {
         for method in [Method::GET, Method::HEAD] {
             for page in [
                 // A script's fetch, a frame, a window that a script opened, another site, a frame again, a browser

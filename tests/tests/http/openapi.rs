@@ -64,7 +64,7 @@ async fn documented_options_are_those_of_the_command() {
     assert_eq!(named("arg")["schema"]["minItems"], 1);
     assert_eq!(named("offset")["schema"]["type"], "integer");
     assert_eq!(named("length")["description"], "Also `l`.");
-    // Those of all commands are those that `commands` lists, with all names.
+    // The parameters of each command are the options that `commands` lists, with all names.
     let tree = gateway.rpc_json("commands?flags=true").await;
     let mut open = vec![(String::new(), &tree)];
     let mut described = 0;

@@ -190,6 +190,8 @@ async fn commands_about_peers_report_real_state() {
     assert_eq!((&ledger["Peer"], &ledger["Recv"], &ledger["Sent"]), (&json!(id), &json!(17), &json!(0)));
     assert_eq!(gateway.rpc_json("bitswap/wantlist").await["Keys"], json!([]));
 
+    let elsewhere = gateway.rpc_json(&format!("swarm/disconnect?arg=/ip4/127.0.0.1/tcp/1/p2p/{id}")).await;
+    assert_eq!(elsewhere["Strings"], json!([format!("disconnect {id} failure: conn not found")]));
     let ended = gateway.rpc_json(&format!("swarm/disconnect?arg={address}")).await;
     assert_eq!(ended["Strings"], json!([format!("disconnect {id} success")]));
     let again = gateway.rpc_json(&format!("swarm/disconnect?arg={address}")).await;

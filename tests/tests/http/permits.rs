@@ -163,7 +163,7 @@ async fn stalled_responses_of_others_yield_to_a_client_over_its_share() {
         assert_eq!(some.len(), share);
         held.push((connection, some));
     }
-    // Of the 8 permits that are free, a client may hold 4, until the others have stalled for long enough.
+    // Eight permits are free. A client may hold four of them until the other holders have stalled for long enough.
     let gets_eight = async {
         loop {
             let connection = stalling(2);
@@ -200,16 +200,22 @@ async fn client_with_stalled_imports_leaves_half_of_the_permits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn client_with_unfinished_uploads_leaves_half_of_them() {
     let gateway = TestGateway::start_with(|config| config.upload.max_unfinished = 4).await;
-    let create = async |client| {
+    let create = async |gateway: &TestGateway, client| {
         let request = at(client).post(gateway.url("/v1/stream/upload"));
         let created = request.header("tus-resumable", "1.0.0").header("upload-length", "5").send().await.unwrap();
         created.status().as_u16()
     };
     let mut statuses = Vec::new();
     for client in [1, 1, 1, 2, 2] {
-        statuses.push(create(client).await);
+        statuses.push(create(&gateway, client).await);
     }
     assert_eq!(statuses, [201, 201, 429, 201, 429]);
+    let gateway = TestGateway::start_on(gateway.stop().await, |config| config.upload.max_unfinished = 4).await;
+    let mut statuses = Vec::new();
+    for client in [1, 2, 3] {
+        statuses.push(create(&gateway, client).await);
+    }
+    assert_eq!(statuses, [429, 429, 201], "clients have what they had before the restart");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,9 +15,9 @@ use crate::harness::{TestGateway, client, hash_of, header};
 use crate::websocket::Client as WebSocket;
 
 /// Requests at once. Even a slow test sends twice as many before that many tokens are there again.
-const BURST: usize = 40;
+pub(crate) const BURST: usize = 40;
 
-async fn start(change: impl FnOnce(&mut ipfrs_interface::Config)) -> TestGateway {
+pub(crate) async fn start(change: impl FnOnce(&mut ipfrs_interface::Config)) -> TestGateway {
     TestGateway::start_with(|config| {
         config.rate_limit.enabled = true;
         (config.rate_limit.requests_per_second, config.rate_limit.burst_requests) = (1, BURST as u64);
@@ -27,7 +27,7 @@ async fn start(change: impl FnOnce(&mut ipfrs_interface::Config)) -> TestGateway
 }
 
 /// Sends requests until one is refused, and returns the number of those that were not, and the refusal.
-async fn until_refused(send: impl AsyncFn() -> Response) -> (usize, Response) {
+pub(crate) async fn until_refused(send: impl AsyncFn() -> Response) -> (usize, Response) {
     for sent in 0..2 * BURST {
         let response = send().await;
         if response.status() == 429 {

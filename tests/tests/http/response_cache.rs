@@ -104,6 +104,22 @@ async fn small_file_is_cached_only_for_plain_requests() {
         assert!(written(&app.service, &path, &headers(lines), &mut head).await.is_none(), "{lines:?}");
     }
     let plain = headers(&[(HOST, "x")]);
+    let block =
+        written(&app.service, &format!("{path}?format=raw"), &plain, &mut head).await.expect("the block is cached");
+    assert!(block.body.len() > text.len() && block.body.windows(text.len()).any(|part| part == text.as_bytes()));
+    assert!(String::from_utf8(head.clone()).unwrap().contains("\r\nContent-Type: application/vnd.ipld.raw\r\n"));
+    let file = written(&app.service, &path, &plain, &mut head).await.expect("so is the file");
+    assert_eq!(file.body, text);
+    let accepted = headers(&[(HOST, "x"), (ACCEPT, "application/vnd.ipld.raw")]);
+    assert!(written(&app.service, &path, &accepted, &mut head).await.is_none());
+    for line in [(RANGE, "bytes=0-1"), (IF_NONE_MATCH, "\"a\""), (ACCEPT, "application/vnd.ipld.car")] {
+        let lines = headers(&[(HOST, "x"), line.clone()]);
+        let found = written(&app.service, &format!("{path}?format=raw"), &lines, &mut head).await;
+        assert!(found.is_none(), "{line:?}");
+    }
+    for query in ["?format=car", "?format=raw&filename=a.txt", "?"] {
+        assert!(written(&app.service, &format!("{path}{query}"), &plain, &mut head).await.is_none(), "{query}");
+    }
     for other in [&format!("/ipfs/{root}/"), &format!("/ipfs/{root}/b.txt")] {
         assert!(written(&app.service, other, &plain, &mut head).await.is_none(), "{other}");
     }
@@ -130,18 +146,24 @@ async fn raw(wire: &mut Wire, request: &str, body_bytes: usize) -> String {
 async fn cached_response_equals_the_uncached_bytes() {
     let gateway = TestGateway::start().await;
     let text = "text that can be compressed ".repeat(100);
-    let root = gateway.add_tree("", &[("d/a.txt", &text), ("d/b", &text[..40]), ("d/empty", "")]).await;
-    for (name, len) in [("a.txt", text.len()), ("b", 40), ("empty", 0)] {
-        let path = format!("/ipfs/{root}/{name}");
-        let mut wire = Wire::connect(&gateway).await;
-        let first = raw(&mut wire, &get(&path), len).await;
-        assert!(first.starts_with("HTTP/1.1 200 OK\n"), "{first}");
-        for _ in 0..20 {
-            assert_eq!(raw(&mut wire, &get(&path), len).await, first, "{name}");
-            // hyper serves requests with headers that describe a body.
-            let by_hyper = get(&path).replacen("Host", "Content-Length: 0\r\nHost", 1);
-            assert_eq!(raw(&mut wire, &by_hyper, len).await, first, "{name} by hyper");
+    let fast = async || gateway.metric("ipfrs_http_served_total{path=\"fast_path\"}").await;
+    // With these options, the block of a file is its content.
+    for (options, query) in [("", ""), ("cid-version=1&raw-leaves=true", "?format=raw")] {
+        let root = gateway.add_tree(options, &[("d/a.txt", &text), ("d/b", &text[..40]), ("d/empty", "")]).await;
+        let before = fast().await;
+        for (name, len) in [("a.txt", text.len()), ("b", 40), ("empty", 0)] {
+            let path = format!("/ipfs/{root}/{name}{query}");
+            let mut wire = Wire::connect(&gateway).await;
+            let first = raw(&mut wire, &get(&path), len).await;
+            assert!(first.starts_with("HTTP/1.1 200 OK\n"), "{first}");
+            for _ in 0..20 {
+                assert_eq!(raw(&mut wire, &get(&path), len).await, first, "{path}");
+                // hyper serves requests with headers that describe a body.
+                let by_hyper = get(&path).replacen("Host", "Content-Length: 0\r\nHost", 1);
+                assert_eq!(raw(&mut wire, &by_hyper, len).await, first, "{path} by hyper");
+            }
         }
+        assert!(fast().await > before, "{query}");
     }
 }
 
@@ -361,12 +383,19 @@ async fn paths_and_directories_are_cached_when_they_are_requested_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn removal_of_other_blocks_leaves_cached_responses() {
+    for query in ["", "?format=raw"] {
+        remove_blocks(query).await;
+    }
+}
+
+/// Removes another block, and then one that the response depends on.
+async fn remove_blocks(query: &str) {
     let gateway = TestGateway::start().await;
     // A sharded directory: the responses depend on its inner blocks as well.
     let names: Vec<_> = (0..2_000).map(|number| (format!("d/file-{number}"), format!("content {number}"))).collect();
     let files: Vec<_> = names.iter().map(|(name, content)| (name.as_str(), content.as_str())).collect();
     let root = gateway.add_tree("max-directory-links=8", &files).await;
-    let path = format!("/ipfs/{root}/file-7");
+    let path = format!("/ipfs/{root}/file-7{query}");
     let fast = async || gateway.metric("ipfrs_http_served_total{path=\"fast_path\"}").await;
     let mut wire = Wire::connect(&gateway).await;
     for _ in 0..3 {

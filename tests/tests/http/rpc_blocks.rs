@@ -16,6 +16,7 @@ async fn a_block_has_the_content_id_that_its_options_make() {
     for (options, key) in [
         ("", "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"),
         ("cid-codec=raw&mhtype=sha2-256&mhlen=-1", "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"),
+        ("mhlen=-2", "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"),
         ("mhlen=32&pin=true", "bafkreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"),
         ("cid-codec=dag-pb", "bafybeifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"),
         ("cid-codec=dag-cbor", "bafyreifzjut3te2nhyekklss27nh3k72ysco7y32koao5eei66wof36n5e"),

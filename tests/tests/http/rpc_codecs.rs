@@ -134,6 +134,14 @@ async fn nodes_of_json_and_cbor_are_read_as_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn stored_dag_pb_is_cbor_with_links_first() {
+    let gateway = TestGateway::start().await;
+    let cid = gateway.put_block("cid-codec=dag-pb", "\n\u{2}\u{8}\u{1}").await;
+    let shown = gateway.rpc_bytes(&format!("dag/get?arg={cid}&output-codec=cbor")).await;
+    assert_eq!(shown, b"\xa2eLinks\x80dDataB\x08\x01"[..]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn json_and_cbor_keep_the_order_of_keys() {
     let gateway = TestGateway::start().await;
     let put = async |query: &str, data: &[u8]| {

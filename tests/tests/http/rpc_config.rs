@@ -71,6 +71,19 @@ async fn configuration_is_read_by_the_names_of_kubo() {
             "arg=Reprovider.Strategy&arg=all",
             "failed to set config value: Reprovider.Strategy: no setting of config.toml",
         ),
+        // A table would change nothing in place of a value.
+        (
+            "arg=Import.CidVersion&arg={}&json=true",
+            "failed to set config value: Import.CidVersion: no setting of config.toml",
+        ),
+        (
+            "arg=Import.HashFunction&arg={\"a\":{}}&json=true",
+            "failed to set config value: Import.HashFunction: no setting of config.toml",
+        ),
+        (
+            "arg=Addresses.Announce&arg=[[]]&json=true",
+            "failed to set config value: Addresses.Announce: no setting of config.toml",
+        ),
         ("arg=Nope.Deep&arg=", "failed to set config value: Nope not found: no setting of config.toml"),
         ("arg=Import..X&arg=1", "failed to set config value: the key has empty names, or more than 16"),
         (
@@ -297,4 +310,25 @@ async fn configuration_is_replaced_and_profiles_are_applied() {
         assert!(message.starts_with(text), "{message}");
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replaced_configuration_keeps_what_is_not_shown() {
+    let repo = tempfile::tempdir().unwrap();
+    let file = repo.path().join("config.toml");
+    let secret = "[dns]\nresolvers = [\"https://dns.example/q?token=hunter2\"]\n";
+    fs::write(&file, secret).unwrap();
+    let gateway = start(repo, "").await;
+    let mut shown = gateway.rpc_json("config/show").await;
+    assert_eq!(shown["DNS"]["Resolvers"]["."], "https://dns.example/q?***");
+    shown["Import"]["CidVersion"] = json!(1);
+    let replaced = gateway.post_form("config/replace", Form::new().file("f", shown.to_string())).await;
+    assert_eq!(replaced.status(), 200);
+    let written = fs::read_to_string(&file).unwrap();
+    assert!(written.starts_with(secret) && written.contains("cid_version = 1"), "{written}");
+    // A placeholder in a value that has changed is refused.
+    shown["DNS"]["Resolvers"]["."] = json!("https://other.example/q?***");
+    let refused = gateway.post_form("config/replace", Form::new().file("f", shown.to_string())).await;
+    assert!(rpc_failure(refused).await.contains("change it in the file"));
+    assert_eq!(fs::read_to_string(&file).unwrap(), written);
 }

@@ -121,6 +121,31 @@ async fn hash_functions_give_the_content_ids_of_kubo() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn hash_of_dag_put_may_be_a_multicodec_number() {
+    let gateway = TestGateway::start().await;
+    let put = async |hash: &str| gateway.post_form(&format!("dag/put?hash={hash}"), Form::new().file("f", NODE)).await;
+    // The content IDs that Kubo 0.44 prints.
+    for (hash, cid) in [
+        ("30", "bafyr4iedapixc2osvwpnatniup46dl6oettqxmlmqyurwj7eqqfiagip5m"),
+        ("0x1e", "bafyr4iedapixc2osvwpnatniup46dl6oettqxmlmqyurwj7eqqfiagip5m"),
+        ("blake3", "bafyr4iedapixc2osvwpnatniup46dl6oettqxmlmqyurwj7eqqfiagip5m"),
+        ("0", "bafyqadfcmfq2cylcqiaqeyl2ae"),
+    ] {
+        assert_eq!(ndjson(put(hash).await).await[0]["Cid"]["/"], cid, "{hash}");
+    }
+    for (hash, why) in [
+        ("1", "invalid cid: unknown multihash code 1 (0x1): no such hash registered"),
+        ("0x55", "invalid cid: unknown multihash code 85 (0x55): no such hash registered"),
+        ("nope", "unknown multicodec: \"nope\""),
+    ] {
+        assert_eq!(rpc_failure(put(hash).await).await, why, "{hash}");
+    }
+}
+
+/// A node in dag-json.
+const NODE: &str = r#"{"z":1,"a":{"b":[1,2]}}"#;
+
+#[tokio::test(flavor = "multi_thread")]
 async fn digests_are_truncated() {
     let gateway = TestGateway::start().await;
     let put = |query: &'static str| gateway.post_form(query, Form::new().file("f", "block data"));

@@ -46,6 +46,8 @@ async fn content_ids_are_converted_and_formatted() {
         ),
         (format!("format?arg={V0}&mc=raw"), "zb2rhdjr3zKAkkhQxd9MLQk7vaqeE7dL1aNitVJD6Gz1xw3xq", ""),
         (format!("format?arg={V0}&mc=0x55"), "zb2rhdjr3zKAkkhQxd9MLQk7vaqeE7dL1aNitVJD6Gz1xw3xq", ""),
+        (format!("format?arg={V0}&mc=0"), V0, ""),
+        (format!("format?arg={V0}&mc=identity&v=1"), "zdj7WcXTwNAnNyHLV5X6yc5JQ2wWAbaL4fmgS6kaDn558Xmw3", ""),
         (format!("format?arg={V0}&{all}"), of_v0, ""),
         (format!("format?arg={RAW}&{all}"), of_raw, ""),
     ] {

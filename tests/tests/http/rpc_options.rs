@@ -379,6 +379,15 @@ async fn id_is_written_as_peerid_base_asks() {
     let keys = gateway.rpc_json("key/ls").await;
     let base36 = keys["Keys"][0]["Id"].as_str().unwrap();
     assert_eq!(gateway.rpc_json("id?peerid-base=base36").await["ID"], base36);
+    // A base may be named by its prefix.
+    for (prefix, base) in
+        [("k", "base36"), ("b", "base32"), ("B", "base32upper"), ("F", "base16upper"), ("z", "base58btc")]
+    {
+        let id = gateway.rpc_json(&format!("id?peerid-base={base}")).await["ID"].take();
+        assert!(id.as_str().unwrap().starts_with(prefix), "{id}");
+        assert_eq!(gateway.rpc_json(&format!("id?peerid-base={prefix}")).await["ID"], id);
+        assert_eq!(gateway.rpc_json(&format!("key/ls?ipns-base={prefix}")).await["Keys"][0]["Id"], id);
+    }
     assert_eq!(gateway.rpc_json("id?peerid-base=b58mh&f=x").await["ID"], *plain);
     assert_eq!(gateway.rpc_json(&format!("id?arg={base36}")).await["ID"], *plain);
     rpc_failure(gateway.rpc("id?peerid-base=base7").send().await.unwrap()).await;

@@ -140,6 +140,7 @@ async fn reports_are_those_of_kubo() {
         ("diag/cmds/set-time?arg=1h", ""),
         ("name/pubsub/state", "disabled\n"),
         ("provide/clear", "removed 0 items from provide queue\n"),
+        ("provide/clear?quiet=true", ""),
         ("pubsub/reset", "Reset validator state for 0 peer(s)\n"),
     ] {
         let separator = if command.contains('?') { '&' } else { '?' };

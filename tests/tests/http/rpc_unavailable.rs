@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{TestGateway, ndjson, rpc_failure};
+use crate::harness::{TestGateway, header, ndjson, rpc_failure};
 use crate::multipart::Form;
 
 const PEER: &str = "12D3KooWBtg3aaRMjxwedh83aGiUkwSxDwUZkzuJcfaqUmo7R3pq";
@@ -61,6 +61,11 @@ async fn commands_of_absent_subsystems_fail_with_the_texts_of_kubo() {
     ] {
         let message = rpc_failure(gateway.rpc(command).send().await.unwrap()).await;
         assert!(message.starts_with(text), "{command}: {message}");
+    }
+    for (command, count) in [("provide/clear", "0\n"), ("provide/clear?quiet=true", ""), ("provide/clear?q", "")] {
+        let response = gateway.rpc(command).send().await.unwrap();
+        assert_eq!(header(&response, "x-chunked-output"), "1", "{command}");
+        assert_eq!(response.text().await.unwrap(), count, "{command}");
     }
     let removed = gateway.rpc_json(&format!("bootstrap/rm?arg=/ip4/127.0.0.1/tcp/4001/p2p/{PEER}")).await;
     assert_eq!(removed, json!({ "Peers": [] }));

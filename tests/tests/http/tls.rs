@@ -237,6 +237,7 @@ async fn client_certificates_are_callers_with_scopes() {
     let mut gateway = issuer
         .gateway(|given| {
             given.auth.enabled = true;
+            given.auth.max_failures_per_minute = 3;
             given.tls.client_ca = issuer.path("ca.pem");
             given.tls.client_scopes.insert("ci.example.org".to_owned(), vec![Scope::Write]);
             config = Some(given.clone());
@@ -267,7 +268,10 @@ async fn client_certificates_are_callers_with_scopes() {
     assert_eq!(status(&ci, "add", None).await, 200, "nothing has changed for this client");
     config.tls.client_scopes.clear();
     gateway.gateway.reload(&config).await.unwrap();
-    assert_eq!(status(&ci, "add", None).await, 401);
+    for attempt in 1..=3 {
+        assert_eq!(status(&ci, "add", None).await, 401, "{attempt}");
+    }
+    assert_eq!(status(&ci, "add", None).await, 429, "a revoked certificate is a failed attempt, as a revoked key is");
     assert_eq!(status(&with("ci"), "add", None).await, 403);
 }
 

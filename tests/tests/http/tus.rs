@@ -114,9 +114,12 @@ async fn tus_upload_and_result_survive_a_restart() {
     assert_eq!(patch(&gateway, &upload, 0, body.slice(..1_234_567)).await.status(), 204);
     let gateway = TestGateway::start_on(gateway.stop().await, |_| {}).await;
     assert_eq!(offset(&gateway, &upload).await, 1_234_567);
+    let record = gateway.repo().path().join("uploads").join(format!("{}.json", upload.rsplit('/').next().unwrap()));
+    assert!(fs::read_to_string(&record).unwrap().contains("127.0.0.1"));
     let last = patch(&gateway, &upload, 1_234_567, body.slice(1_234_567..)).await;
     let cid = header(&last, "x-ipfs-cid").to_owned();
     content::assert_same(&gateway.content(&format!("/ipfs/{cid}/x")).await, &body, "the options are kept as well");
+    assert!(!fs::read_to_string(&record).unwrap().contains("127.0.0.1"), "the address is needed no longer");
     let gateway = TestGateway::start_on(gateway.stop().await, |_| {}).await;
     let told = head(&gateway, &upload).await;
     assert_eq!((header(&told, "x-ipfs-cid"), header(&told, "upload-offset")), (cid.as_str(), "2000000"));
@@ -344,6 +347,21 @@ async fn expired_tus_uploads_are_removed() {
     assert_eq!((end.name.as_str(), &end.data["code"]), ("error", &json!("gone")));
     let left = spooled(&gateway);
     assert!(left.contains(&"README".to_owned()) && left.len() == 3, "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tus_upload_of_an_unknown_client_is_continued() {
+    let gateway = TestGateway::start().await;
+    let upload = begin(&gateway, "", 5).await;
+    assert_eq!(patch(&gateway, &upload, 0, "he").await.status(), 204);
+    let repo = gateway.stop().await;
+    let record = repo.path().join("uploads").join(format!("{}.json", upload.rsplit('/').next().unwrap()));
+    let mut fields: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    // As records were before they had the client.
+    fields.as_object_mut().unwrap().remove("client").unwrap();
+    fs::write(&record, fields.to_string()).unwrap();
+    let gateway = TestGateway::start_on(repo, |_| {}).await;
+    assert_eq!(patch(&gateway, &upload, 2, "llo").await.status(), 204);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,19 +3,13 @@
 use std::collections::HashSet;
 
 use async_trait::async_trait;
-use ipfrs_core::{Cid, Multihash, parse_cid};
+use ipfrs_core::{Block, Cid, Multihash, Result, parse_cid};
+use ipfrs_node::{BlockStore, MemoryStore, PutMode, Stored};
+use ipfrs_store::testing::{AlteredStore, Difference};
 use tokio::sync::watch;
-
-use crate::altered_store::{AlteredStore, Difference};
 
 /// A store that keeps blocks in memory and delays withheld blocks until they are released.
 pub(crate) type Withholding = AlteredStore<Withheld>;
-
-impl Withholding {
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-}
 
 /// Blocks that a store withholds.
 #[derive(Debug, Clone, Default)]
@@ -47,16 +41,28 @@ impl Withheld {
     pub(crate) fn is_waited_for(&self) -> bool {
         self.withheld.receiver_count() > 0
     }
-}
 
-#[async_trait]
-impl Difference for Withheld {
-    async fn until_allowed(&self, cid: &Cid) {
+    async fn until_released(&self, cid: &Cid) {
         if !self.withheld.borrow().contains(cid.hash()) {
             return;
         }
         self.waiting.send_modify(|waiting| *waiting += 1);
         self.withheld.subscribe().wait_for(|withheld| !withheld.contains(cid.hash())).await.unwrap();
         self.waiting.send_modify(|waiting| *waiting -= 1);
+    }
+}
+
+#[async_trait]
+impl Difference for Withheld {
+    async fn before_read(&self, cid: &Cid) -> Result<()> {
+        self.until_released(cid).await;
+        Ok(())
+    }
+
+    async fn store(&self, inside: &MemoryStore, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+        for block in &blocks {
+            self.until_released(block.cid()).await;
+        }
+        inside.put_many(blocks, mode).await
     }
 }

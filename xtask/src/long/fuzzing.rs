@@ -1,4 +1,4 @@
-//! Fuzzing of all targets in `fuzz/`, for a short time each.
+//! Fuzzing of targets in `fuzz/`, for a short time each.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -23,20 +23,13 @@ const DATABASE_MEMORY_MIB: &str = "6144";
 /// Lines of a log that are shown if its target fails.
 const SHOWN_LINES: usize = 60;
 
-/// Builds all targets, and fuzzes as many at a time as the machine has cores.
-pub(super) fn run(report: &mut Report) {
-    match build() {
-        Ok(targets) => {
-            for (name, result) in fuzz_all(&targets) {
-                report.add(&format!("fuzzing of {name}"), result);
-            }
-        }
-        Err(error) => report.add("fuzzing", Err(error)),
-    }
+/// Returns the name of the part that fuzzes a target.
+pub(super) fn part(target: &str) -> String {
+    format!("fuzzing of {target}")
 }
 
-/// Builds all targets in one command, which links several at a time. Returns their names.
-fn build() -> Result<Vec<String>> {
+/// Returns the names of all targets, in order.
+pub(super) fn targets() -> Result<Vec<String>> {
     let mut targets = Vec::new();
     for file in fs::read_dir(places::workspace()?.join("fuzz/fuzz_targets")).context("cannot list the fuzz targets")? {
         let path = file.context("cannot list the fuzz targets")?.path();
@@ -44,8 +37,28 @@ fn build() -> Result<Vec<String>> {
     }
     targets.sort();
     ensure!(!targets.is_empty(), "there are no fuzz targets");
-    crate::run("build of the fuzz targets", &mut cargo_fuzz("build")?)?;
     Ok(targets)
+}
+
+/// Builds `targets`, which may be all, and fuzzes as many at a time as the machine has cores.
+pub(super) fn run(report: &mut Report, targets: &[String], are_all: bool) {
+    match build(targets, are_all) {
+        Ok(()) => {
+            for (name, result) in fuzz_all(targets) {
+                report.add(&part(name), result);
+            }
+        }
+        Err(error) => report.add("fuzzing", Err(error)),
+    }
+}
+
+/// Builds all targets in one command, which links several at a time, or some one by one.
+fn build(targets: &[String], are_all: bool) -> Result<()> {
+    const STEP: &str = "build of the fuzz targets";
+    if are_all {
+        return crate::run(STEP, &mut cargo_fuzz("build")?);
+    }
+    targets.iter().try_for_each(|target| crate::run(STEP, cargo_fuzz("build")?.arg(target)))
 }
 
 /// Returns a command of cargo-fuzz with the profile `dev` of `fuzz/Cargo.toml`.

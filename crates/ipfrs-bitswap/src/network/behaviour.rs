@@ -12,6 +12,7 @@ use libp2p::swarm::behaviour::{ConnectionClosed, FromSwarm};
 use libp2p::swarm::{ConnectionDenied, ConnectionId, NetworkBehaviour, ToSwarm};
 use libp2p::{Multiaddr, PeerId};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::handler::Handler;
 use crate::address;
@@ -48,7 +49,8 @@ impl Behaviour {
     fn connected(&self, id: ConnectionId, peer: PeerId, address: &Multiaddr, direction: Direction) -> Handler {
         let context = &self.engine.context;
         let (opener, requests) = mpsc::channel(OPEN_REQUESTS);
-        let connection = Connection { id, opener, address: address.clone(), direction, since: SystemTime::now() };
+        let (address, since, closed) = (address.clone(), SystemTime::now(), CancellationToken::new());
+        let connection = Connection { id, opener, address, direction, since, closed };
         let (peer, is_new) = context.peers.attach(peer, connection, &context.config);
         if is_new {
             context.metrics.peers.inc();

@@ -43,6 +43,7 @@ type DialReply = oneshot::Sender<Result<Arc<Peer>, String>>;
 pub(super) enum Command {
     Dial { peer: PeerId, addresses: Vec<Multiaddr>, origin: Origin, reply: DialReply },
     Disconnect { peer: PeerId, reply: oneshot::Sender<bool> },
+    Close { connection: ConnectionId, reply: oneshot::Sender<bool> },
 }
 
 /// The protocols of this node. Connections are registered last, after the others have accepted them.
@@ -184,6 +185,7 @@ impl Task {
         match command {
             Command::Dial { peer, addresses, origin, reply } => self.dial(peer, addresses, origin, reply),
             Command::Disconnect { peer, reply } => drop(reply.send(self.swarm.disconnect_peer_id(peer).is_ok())),
+            Command::Close { connection, reply } => drop(reply.send(self.swarm.close_connection(connection))),
         }
     }
 

@@ -7,6 +7,7 @@ use ipfrs_core::ErrorKind;
 use prometheus::Registry;
 
 use crate::harness::{Attempts, Node, Transport, block, blocks, config, fetch_all, key, node, until};
+use crate::raw_peer::{CURRENT, RawPeer};
 
 async fn connect(from: &Node, to: &Node) -> ipfrs_core::Result<()> {
     from.bitswap.connect(&to.address()).await
@@ -27,6 +28,23 @@ async fn peer_info_has_agent_protocols_and_latency() {
     assert!(one.bitswap.disconnect(info.id).await);
     until(|| one.bitswap.peers().is_empty() && two.bitswap.peers().is_empty()).await;
     assert!(!one.bitswap.disconnect(info.id).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_connection_to_an_address_is_closed() {
+    let node = node(config(Transport::Tcp)).await;
+    let mut peer = RawPeer::start(CURRENT).await;
+    peer.connect(&node).await;
+    peer.dial(&node).await;
+    let at = |address: &str| address.parse::<ipfrs_bitswap::Multiaddr>().unwrap().with_p2p(peer.id).unwrap();
+    assert!(!node.bitswap.disconnect_address(&at("/ip4/127.0.0.1/tcp/1")).await.unwrap());
+    assert_eq!(node.bitswap.peers()[0].direction, Direction::Outbound);
+    let dialed = at(&peer.address.to_string());
+    assert!(node.bitswap.disconnect_address(&dialed).await.unwrap());
+    assert!(!node.bitswap.disconnect_address(&dialed).await.unwrap());
+    until(|| node.bitswap.peers().iter().any(|peer| peer.direction == Direction::Inbound)).await;
+    let without = format!("/p2p/{}", peer.id).parse().unwrap();
+    assert_eq!(node.bitswap.disconnect_address(&without).await.unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use ipfrs_bitswap::{Multiaddr, PeerId};
 use ipfrs_core::{Block, Cid};
+use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{NetworkBehaviour, SwarmEvent};
 use libp2p::{Stream, StreamProtocol, SwarmBuilder, noise, tcp, yamux};
 use libp2p_stream::Control;
@@ -107,6 +108,7 @@ pub(crate) struct RawPeer {
     pub messages: mpsc::UnboundedReceiver<Message>,
     /// Number of connections since the start.
     connections: watch::Receiver<usize>,
+    dials: mpsc::UnboundedSender<DialOpts>,
     task: JoinHandle<()>,
 }
 
@@ -155,17 +157,23 @@ impl RawPeer {
             }
         };
         let (connected, connections) = watch::channel(0);
+        let (dials, mut dialed) = mpsc::unbounded_channel::<DialOpts>();
         let task = tokio::spawn(async move {
             let drive = async {
                 loop {
-                    if let SwarmEvent::ConnectionEstablished { .. } = swarm.select_next_some().await {
-                        connected.send_modify(|count| *count += 1);
+                    tokio::select! {
+                        event = swarm.select_next_some() => {
+                            if let SwarmEvent::ConnectionEstablished { .. } = event {
+                                connected.send_modify(|count| *count += 1);
+                            }
+                        }
+                        Some(options) = dialed.recv() => swarm.dial(options).unwrap(),
                     }
                 }
             };
             futures::future::join(drive, streams).await;
         });
-        Self { id, address, control, protocol, messages, connections, task }
+        Self { id, address, control, protocol, messages, connections, dials, task }
     }
 
     /// Returns the peer ID and address, as a router would.
@@ -177,6 +185,15 @@ impl RawPeer {
     pub(crate) async fn connect(&mut self, node: &Node) {
         node.bitswap.connect(&self.address.clone().with_p2p(self.id).unwrap()).await.unwrap();
         self.connections.wait_for(|count| *count > 0).await.unwrap();
+    }
+
+    /// Connects to a node once more.
+    pub(crate) async fn dial(&mut self, node: &Node) {
+        let before = *self.connections.borrow();
+        let (id, addresses) = node.provider();
+        let options = DialOpts::peer_id(id).addresses(addresses).condition(PeerCondition::Always);
+        self.dials.send(options.allocate_new_port().build()).unwrap();
+        self.connections.wait_for(|count| *count > before).await.unwrap();
     }
 
     /// Opens a stream to a node.

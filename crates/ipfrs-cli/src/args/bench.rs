@@ -97,8 +97,9 @@ bursts. The margin is that of the mean with 95 % confidence.
 With --in-flight, bursts are sent before earlier ones are acknowledged, and the daemon makes several durable at once. That measures \
 throughput; with 1, the wait for the disk counts in full.
 
-The objects are removed at the end, those in the file system only if the daemon runs on this machine. Blocks stay until garbage \
-collection.";
+The objects are removed at the end, those in the file system only if the daemon runs on this machine. Until then, up to 6 GiB of \
+files stay there, as the blocks of ipfs do. Otherwise, each file would get the page cache that the one before has freed. Blocks stay \
+until garbage collection.";
 
 #[derive(Debug, Args)]
 #[command(after_help = READING_INGEST)]

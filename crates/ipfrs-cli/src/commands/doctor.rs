@@ -79,6 +79,8 @@ pub(super) fn run(globals: &Globals, out: &mut Output) -> Result<()> {
     findings.extend(content);
     findings.push(access::permissions(&repo, config.store.read_only, &remedies));
     findings.push(checks::private_keys(globals, &repo, &config));
+    findings.extend(checks::token_keys(&config));
+    findings.extend(checks::private_content(&repo, &config));
     findings.push(checks::disk(&repo, &config, &remedies));
     findings.push(checks::clock(&repo, &config));
     findings.push(checks::open_files(&config, &remedies));

@@ -1,7 +1,8 @@
 //! `get`.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -10,8 +11,9 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use ipfrs_core::limits::MAX_PATH_SEGMENTS;
 use ipfrs_rpc::client::Request;
 use ipfrs_rpc::types::Link;
-use tokio::fs::{self, OpenOptions};
+use tokio::fs::{self, File};
 use tokio::io::AsyncWriteExt;
+use tokio::task::spawn_blocking;
 
 use super::attributes::Attributes;
 use super::cat::print;
@@ -135,7 +137,17 @@ async fn fetch_file(api: &Api, path: &OsStr, target: &Path, progress: &Progress,
     if !is_expected {
         response.content_length().into_iter().for_each(|bytes| progress.expect(bytes));
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).open(target).await.map_err(failed)?;
+    // One task creates the file and writes its first piece, which is all of a small file. Each switch to another thread
+    // costs more than the write.
+    let first = response.next().await?.unwrap_or_default();
+    let (first_bytes, new) = (first.len() as u64, target.to_owned());
+    let begun = spawn_blocking(move || {
+        let mut file = OpenOptions::new().write(true).create_new(true).open(new)?;
+        file.write_all(&first)?;
+        io::Result::Ok(file)
+    });
+    let mut file = File::from_std(begun.await?.map_err(failed)?);
+    progress.done(first_bytes);
     while let Some(bytes) = response.next().await? {
         file.write_all(&bytes).await.map_err(failed)?;
         progress.done(bytes.len() as u64);

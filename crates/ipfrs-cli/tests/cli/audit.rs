@@ -83,6 +83,7 @@ impl Audited {
         assert_eq!((field("what"), field("status")), (what.to_owned(), status.to_owned()), "{line}");
         assert!(field("object").contains(target), "{target}: {line}");
         assert!(field("principal").starts_with("key:"), "{line}");
+        assert!(!field("request_id").is_empty(), "{line}");
     }
 }
 
@@ -105,7 +106,8 @@ fn changes_over_http_have_one_line_with_their_outcome() {
         [("tus-resumable", "1.0.0"), ("upload-offset", "0"), ("content-type", "application/offset+octet-stream")];
     let sent = audited.send("PATCH", &begun.location, &part, "hello");
     assert!(sent.status.starts_with('2'), "{}: {}", sent.status, sent.body);
-    audited.expect("/v1/stream/upload/{id}", &format!("PATCH {}", begun.location), &sent.status);
+    let finished = format!("PATCH {} QmWfVY9y3xjsixTgbd9AorQxH7VtMpzfx2HaWtsoUYecaX", begun.location);
+    audited.expect("/v1/stream/upload/{id}", &finished, &sent.status);
 
     let file = [("content-type", "application/octet-stream")];
     assert_eq!(audited.send("POST", "/v1/stream/upload", &file, "text").status, "200");
@@ -122,14 +124,49 @@ fn changes_over_http_have_one_line_with_their_outcome() {
         audited.expect("/v1/block/batch/put", &stored, "200");
     }
 
+    let part = |kind: &str, body: &str| {
+        format!("--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n{kind}\r\n{body}\r\n")
+    };
+    let [media, trailers] = [("content-type", "multipart/form-data; boundary=x"), ("te", "trailers")];
+    let raw = "bafkreibm6jg3ux5qumhcn2b3flc3tyu6dmlb4xa7u5bf44yegnrjhc4yeq";
+    for (command, query, stored) in [
+        ("add", "", "QmWfVY9y3xjsixTgbd9AorQxH7VtMpzfx2HaWtsoUYecaX"),
+        ("add", "?silent=true&wrap-with-directory=true", "QmSjwuQC95jZLLUydxm8iAy3PvxHYpHkM683z2afGWsoQ8 and 1 more"),
+        ("block/put", "", raw),
+        ("dag/put", "?input-codec=raw&store-codec=raw", raw),
+    ] {
+        let path = format!("/api/v0/{command}");
+        let added = audited.send("POST", &format!("{path}{query}"), &[media], part("", "hello") + "--x--\r\n");
+        assert_eq!(added.status, "200", "{}", added.body);
+        audited.expect(&path, &format!("POST {path} {stored}"), "200");
+    }
+    // A CAR without blocks, whose root is an identity block.
+    let car = b"\x19\xa2\x65roots\x81\xd8\x2a\x45\x00\x01\x55\x00\x00\x67version\x01";
+    let imported = audited.send("POST", "/api/v0/dag/import", &file, &car[..]);
+    assert_eq!(imported.status, "200", "{}", imported.body);
+    audited.expect("/api/v0/dag/import", &format!("POST /api/v0/dag/import {IDENTITY}"), "200");
+    // The head of the response is sent before the import fails.
+    let link = part("Content-Type: application/symlink\r\n", &"x".repeat(5_000));
+    let form = [part("", "hello"), link, "--x--\r\n".to_owned()].concat();
+    let failed = audited.send("POST", "/api/v0/add?progress=true", &[media, trailers], form);
+    assert_eq!(failed.status, "200", "{}", failed.body);
+    audited.expect("/api/v0/add", "POST /api/v0/add", "too_large");
+
     let wanted = format!(r#"{{"cid":"{IDENTITY}"}}"#);
     let pinned = audited.send("POST", "/pinning/v1/pins", &json, wanted);
     assert_eq!(pinned.status, "202", "{}", pinned.body);
-    audited.expect("/pinning/v1/pins", "POST /pinning/v1/pins", "202");
+    audited.expect("/pinning/v1/pins", &format!("POST /pinning/v1/pins {IDENTITY}"), "202");
+    let request: Value = serde_json::from_str(&pinned.body).unwrap();
+    let replaced = format!("/pinning/v1/pins/{}", request["requestid"].as_str().unwrap());
+    let wanted = format!(r#"{{"cid":"{IDENTITY}","name":"new"}}"#);
+    assert_eq!(audited.send("POST", &replaced, &json, wanted).status, "202");
+    audited.expect("/pinning/v1/pins/{requestid}", &format!("POST {replaced} {IDENTITY}"), "202");
 
     let key = audited.send("POST", "/v1/auth/keys", &json, r#"{"name":"k","scopes":["read"]}"#);
     assert!(key.status.starts_with('2'), "{}: {}", key.status, key.body);
-    audited.expect("/v1/auth/keys", "POST /v1/auth/keys", &key.status);
+    let created: Value = serde_json::from_str(&key.body).unwrap();
+    let stored = format!("POST /v1/auth/keys {}", created["key"]["id"].as_str().unwrap());
+    audited.expect("/v1/auth/keys", &stored, &key.status);
 
     // A connection has a line, and not each of its messages.
     let mut socket = TcpStream::connect(audited.daemon.url().strip_prefix("http://").unwrap()).unwrap();
@@ -158,7 +195,20 @@ fn changes_over_graphql_and_grpc_have_one_line_with_their_outcome() {
     let added = audited.graphql("mutation { addBlock(data: \"aGVsbG8=\") { cid } }");
     let added: Value = serde_json::from_str(&added.body).unwrap();
     let cid = added["data"]["addBlock"]["cid"].as_str().unwrap_or_else(|| panic!("{added}")).to_owned();
-    audited.expect("graphql addBlock", "", "ok");
+    audited.expect("graphql addBlock", &cid, "ok");
+    let part = |head: &str, body: &str| format!("--x\r\nContent-Disposition: form-data; {head}\r\n\r\n{body}\r\n");
+    let query =
+        r#"{"query":"mutation($f: Upload!) { addFile(file: $f, name: \"n\") { cid } }","variables":{"f":null}}"#;
+    let file = [
+        part("name=\"operations\"", query),
+        part("name=\"map\"", r#"{"0":["variables.f"]}"#),
+        part("name=\"0\"; filename=\"a\"", "hello"),
+        "--x--\r\n".to_owned(),
+    ];
+    let multipart = [("content-type", "multipart/form-data; boundary=x")];
+    let added = audited.send("POST", "/graphql", &multipart, file.concat());
+    audited.expect("graphql addFile", "n QmWfVY9y3xjsixTgbd9AorQxH7VtMpzfx2HaWtsoUYecaX", "ok");
+    assert!(added.body.contains("QmWfVY9y3xjsixTgbd9AorQxH7VtMpzfx2HaWtsoUYecaX"), "{}", added.body);
     let both = format!("mutation {{ pin(path: \"/ipfs/{cid}\") deleteBlock(cid: \"{ABSENT}\") }}");
     let refused: Value = serde_json::from_str(&audited.graphql(&both).body).unwrap();
     let code = refused["errors"][0]["extensions"]["code"].as_str().unwrap_or_else(|| panic!("{refused}")).to_owned();

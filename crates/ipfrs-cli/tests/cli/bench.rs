@@ -1,4 +1,4 @@
-//! `bench http` against a daemon and against misbehaving servers. No test depends on timing.
+//! `bench` against a daemon, and `bench http` against misbehaving servers. No test depends on timing.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -263,4 +263,22 @@ fn bench_rejects_invalid_arguments_before_sending() {
     let message = String::from_utf8(ran.stderr).unwrap();
     assert!(message.contains("500 connections need 564 open files, but this process may have only 256"), "{message}");
     assert!(!fs::exists(place.repo()).unwrap());
+}
+
+#[test]
+fn interrupted_bench_ingest_removes_files_of_ended_objects() {
+    let place = Place::new();
+    let _daemon = place.start(&[]);
+    let bench = ["bench", "ingest", "--stores", "filesystem", "--sizes", "1MiB", "--duration", "1h"];
+    let mut child = place.command(&bench).spawn().unwrap();
+    let files = || fs::read_dir(place.repo().join("ingest")).map_or(0, Iterator::count);
+    // One object has ended, and the next has begun.
+    while files() < 2 {
+        assert_eq!(child.try_wait().unwrap(), None);
+        thread::yield_now();
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ran = Ran::from(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, Some(130), "{}", ran.stderr);
+    assert!(files() <= 1);
 }

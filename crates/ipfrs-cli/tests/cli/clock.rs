@@ -1,5 +1,7 @@
 //! A daemon whose clock jumps.
 
+mod limits;
+
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
@@ -57,17 +59,17 @@ time_t time(time_t *now) {
 
 const DAY: i64 = 24 * 3600;
 /// Number of days by which a clock can go back: no system has a time before 1970.
-const EARLIEST: i64 = 20_000;
+pub(crate) const EARLIEST: i64 = 20_000;
 
-/// The clock of a daemon.
-struct Clock {
+/// The clock of a daemon or command.
+pub(crate) struct Clock {
     library: PathBuf,
     path: PathBuf,
     offset: File,
 }
 
 impl Clock {
-    fn new(place: &Place) -> Self {
+    pub(crate) fn new(place: &Place) -> Self {
         let (source, library) = (place.write("clock.c", LIBRARY.as_bytes()), place.path("clock.so"));
         let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status().unwrap();
         assert!(built.success());
@@ -76,13 +78,24 @@ impl Clock {
         Self { library, path, offset }
     }
 
-    fn jump(&self, days: i64) {
+    /// Sets by how many days the clock differs from that of the system.
+    pub(crate) fn jump(&self, days: i64) {
         self.offset.write_all_at(&(days * DAY).to_ne_bytes(), 0).unwrap();
     }
 
-    fn start(&self, place: &Place) -> Daemon {
-        let mut command = place.command(&["gateway", "start", "--port", "0", "--workers", "2"]);
+    /// Makes a command have this clock.
+    pub(crate) fn set_in(&self, command: &mut Command) {
         command.env("LD_PRELOAD", &self.library).env("CLOCK_OFFSET", &self.path);
+    }
+
+    fn start(&self, place: &Place) -> Daemon {
+        self.start_with(place, &[])
+    }
+
+    fn start_with(&self, place: &Place, arguments: &[&str]) -> Daemon {
+        let arguments = [&["gateway", "start", "--port", "0", "--workers", "2"], arguments].concat();
+        let mut command = place.command(&arguments);
+        self.set_in(&mut command);
         Daemon::start(command)
     }
 }

@@ -162,7 +162,7 @@ fn config_check_reports_errors_in_file() {
     assert!(message.ends_with("invalid type: string \"::1\", expected a list in brackets\n"), "{message}");
     let open = place.write("open.toml", b"[server]\nhost = \"0.0.0.0\"\n");
     let message = place.fails(&["--config", open.to_str().unwrap(), "config", "check"]);
-    assert!(message.contains("refusing to listen on 0.0.0.0"), "{message}");
+    assert!(message.contains("refusing to listen on 0.0.0.0 for [server]: "), "{message}");
     let missing = place.fails(&["config", "show", "--config", "missing.toml"]);
     assert!(missing.contains("cannot read the configuration missing.toml: No such file"), "{missing}");
 }
@@ -268,8 +268,17 @@ fn global_flags_work_before_and_after_command() {
 fn completions_include_commands() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        assert!(place.ok(&["completions", shell]).contains("only-hash"), "{shell}");
+        let script = place.ok(&["completions", shell]);
+        // Options of commands with one, two and three names.
+        for option in ["only-hash", "without-keys", "expires-in"] {
+            assert!(script.contains(option), "{shell}: {option}");
+        }
     }
+    let fish = place.ok(&["completions", "fish"]);
+    let of_key = "-n \"__fish_ipfrs_cli_using_subcommand auth; and __fish_seen_subcommand_from key; and \
+                  __fish_seen_subcommand_from create\" -l expires-in -d 'Time after which";
+    assert!(fish.contains(of_key), "{fish}");
+    assert!(fish.contains("-s s -l scope -d "), "{fish}");
 }
 
 #[test]

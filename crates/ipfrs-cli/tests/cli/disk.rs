@@ -4,6 +4,7 @@ mod check;
 mod crash;
 mod load;
 mod mounted;
+mod reads;
 mod tree;
 
 use std::path::Path;
@@ -21,7 +22,7 @@ use self::mounted::{Disk, Failing, Fault};
 use self::tree::Change;
 use crate::harness::{Daemon, Place};
 
-/// Number of power failures; `IPFRS_POWER_FAILURES` overrides it.
+/// Number of power failures; `IPFRS_DAEMON_POWER_FAILURES` overrides it.
 const POWER_FAILURES: usize = 60;
 
 /// Number of kills; `IPFRS_DAEMON_KILLS` overrides it.
@@ -79,7 +80,7 @@ fn acknowledged_changes_survive_power_failures_at_any_moment() {
     runtime.block_on(load.run(4, 10, seed + 1));
     drop(daemon);
 
-    let failures = std::env::var("IPFRS_POWER_FAILURES").map_or(POWER_FAILURES, |count| count.parse().unwrap());
+    let failures = std::env::var("IPFRS_DAEMON_POWER_FAILURES").map_or(POWER_FAILURES, |count| count.parse().unwrap());
     let (log, history) = (disk.log(), load.history());
     let mut random = SmallRng::seed_from_u64(seed);
     let crashes: Vec<_> = (0..failures)

@@ -1,5 +1,6 @@
 //! `doctor`: findings, remedies and exit codes.
 
+mod remedies;
 mod resources;
 
 use std::fs::{self, Permissions};
@@ -49,6 +50,15 @@ fn doctor_finds_nothing_in_a_new_and_in_a_running_repo() {
     assert_eq!((code, &finding(&found, "daemon")["status"]), (Some(0), &"ok".into()), "{found:?}");
     assert!(finding(&found, "repo")["message"].as_str().unwrap().ends_with("can be written"), "{found:?}");
     assert!(!found.iter().any(|finding| finding["check"] == "port"), "the daemon uses its ports itself");
+}
+
+#[test]
+fn doctor_shows_ipv6_addresses_in_brackets() {
+    let place = Place::new();
+    let mut command = doctor(&place);
+    command.env("IPFRS_SERVER_HOST", "::1").env("IPFRS_SERVER_PORT", "20999");
+    let (_, found) = findings(command);
+    assert!(finding(&found, "port")["message"].as_str().unwrap().contains("[::1]:20999"), "{found:?}");
 }
 
 #[test]
@@ -238,11 +248,61 @@ fn doctor_finds_keys_that_a_daemon_refuses() {
 #[test]
 fn doctor_finds_secrets_in_a_configuration_that_others_can_read() {
     let place = Place::new();
-    let auth = "[auth]\nenabled = true\nrpc.me = { secret = \"bearer:0123456789abcdef\", paths = [\"/api/v0/id\"] }\n";
-    let config = place.write("repo/config.toml", auth.as_bytes());
-    for (mode, status) in [(0o644, "warning"), (0o600, "ok")] {
+    for (text, mode, status) in [
+        (
+            "[auth]\nenabled = true\nrpc.me = { secret = \"bearer:0123456789abcdef\", paths = [\"/api/v0/id\"] }\n",
+            0o644,
+            "warning",
+        ),
+        ("[retrieval]\ngateways = [\"http://user:password@127.0.0.1\"]\n", 0o644, "warning"),
+        ("[dns]\nresolvers = [\"https://127.0.0.1/?token=secret\"]\n", 0o644, "warning"),
+        ("[dns]\nresolvers = [\"https://127.0.0.1/?token=secret\"]\n", 0o600, "ok"),
+        ("[dns]\nresolvers = [\"https://127.0.0.1/q\"]\n", 0o644, "ok"),
+    ] {
+        let config = place.write("repo/config.toml", text.as_bytes());
         fs::set_permissions(&config, Permissions::from_mode(mode)).unwrap();
         let (_, found) = findings(doctor(&place));
-        assert_eq!(finding(&found, "private keys")["status"], status, "{found:?}");
+        assert_eq!(finding(&found, "private keys")["status"], status, "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn doctor_finds_token_keys_that_other_users_can_use() {
+    let place = Place::new();
+    let keys = place.path("keys.json");
+    let config = format!(
+        "[auth]\nenabled = true\njwt_keys = \"{}\"\njwt_issuer = \"i\"\njwt_audience = \"a\"\n",
+        keys.display()
+    );
+    place.write("repo/config.toml", config.as_bytes());
+    let secret = format!(r#"{{"keys":[{{"kty":"oct","kid":"s","k":"{}"}}]}}"#, "A".repeat(43));
+    let public = format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","kid":"p","x":"{}"}}]}}"#, "A".repeat(43));
+    for (set, mode, fix) in
+        [(&secret, 0o644, "chmod o-rwx "), (&secret, 0o640, ""), (&public, 0o644, ""), (&public, 0o664, "chmod go-w ")]
+    {
+        fs::write(&keys, set).unwrap();
+        fs::set_permissions(&keys, Permissions::from_mode(mode)).unwrap();
+        let (_, found) = findings(doctor(&place));
+        assert_eq!(finding(&found, "configuration")["status"], "ok", "{found:?}");
+        let finding = finding(&found, "token keys");
+        assert_eq!(finding["status"], if fix.is_empty() { "ok" } else { "warning" }, "{found:?}");
+        assert!(finding["fix"].as_str().unwrap_or_default().starts_with(fix), "{found:?}");
+    }
+}
+
+#[test]
+fn doctor_finds_private_content_that_other_users_can_read() {
+    let place = Place::new();
+    place.write("a", b"content");
+    place.ok(&["add", "a"]);
+    place.write("repo/config.toml", b"[auth]\nenabled = true\nprivate_gateway = true\n");
+    fs::set_permissions(place.repo().join("packs"), Permissions::from_mode(0o755)).unwrap();
+    for (mode, status) in [(0o755, "warning"), (0o750, "ok")] {
+        fs::set_permissions(place.repo(), Permissions::from_mode(mode)).unwrap();
+        let (_, found) = findings(doctor(&place));
+        let finding = finding(&found, "private content");
+        assert_eq!(finding["status"], status, "{found:?}");
+        let fix = finding["fix"].as_str().unwrap_or_default();
+        assert_eq!(fix.starts_with("chmod o-rwx ") && fix.ends_with("/repo"), status == "warning", "{fix}");
     }
 }

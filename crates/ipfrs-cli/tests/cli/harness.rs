@@ -247,7 +247,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Reports a test that this machine cannot run. Fails if `IPFRS_REQUIRE_ALL_TESTS` is set, for machines that can run all.
+/// Reports a test that this machine cannot run. Fails if `IPFRS_REQUIRE_ALL_TESTS` is set, for machines that can run
+/// all.
 pub(crate) fn skipped(why: &str) {
     // Not `eprintln!`, whose output the test harness shows for failed tests only.
     let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why} (IPFRS_REQUIRE_ALL_TESTS makes this a failure)");

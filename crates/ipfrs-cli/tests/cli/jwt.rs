@@ -1,4 +1,4 @@
-//! JSON Web Tokens whose keys the daemon reads over HTTPS.
+//! JSON Web Tokens whose keys the daemon reads over HTTPS, or again on SIGHUP.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,6 +6,7 @@ use std::path::Path;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::certificates::{issue, new_issuer, settings};
@@ -13,25 +14,35 @@ use crate::harness::{Daemon, Place};
 
 const ISSUER: &str = "https://issuer.example";
 
-fn key_set(pair: &Ed25519KeyPair) -> String {
+pub(crate) fn key_set(pair: &Ed25519KeyPair) -> String {
     let public = URL_SAFE_NO_PAD.encode(pair.public_key());
     json!({ "keys": [{ "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "kid": "one", "x": public }] }).to_string()
 }
 
 fn token(pair: &Ed25519KeyPair) -> String {
+    token_until(pair, 4_000_000_000, "read")
+}
+
+/// Returns a token that expires at a time, in seconds since 1970, and has the scopes in `scope`.
+pub(crate) fn token_until(pair: &Ed25519KeyPair, expires: u64, scope: &str) -> String {
     let encode = |part: Value| URL_SAFE_NO_PAD.encode(part.to_string());
-    let claims = json!({ "iss": ISSUER, "aud": "ipfrs", "sub": "alice", "exp": 4_000_000_000_u64, "scope": "read" });
+    let claims = json!({ "iss": ISSUER, "aud": "ipfrs", "sub": "alice", "exp": expires, "scope": scope });
     let message = format!("{}.{}", encode(json!({ "alg": "EdDSA", "kid": "one" })), encode(claims));
     format!("{message}.{}", URL_SAFE_NO_PAD.encode(pair.sign(message.as_bytes())))
 }
 
-/// Starts a daemon that takes tokens which are signed with the keys at `url`. It trusts the certificates in `roots`.
-fn start(place: &Place, url: &str, roots: &Path) -> Daemon {
+/// Writes the configuration of a daemon that takes tokens which are signed with `keys`, a URL or a file.
+pub(crate) fn configure(place: &Place, keys: &str) {
     let settings = format!(
-        "[auth]\nenabled = true\njwt_keys = {url:?}\njwt_issuer = {ISSUER:?}\njwt_audience = \"ipfrs\"\n\
+        "[auth]\nenabled = true\njwt_keys = {keys:?}\njwt_issuer = {ISSUER:?}\njwt_audience = \"ipfrs\"\n\
          max_failures_per_minute = 60000\n"
     );
     place.write("auth.toml", settings.as_bytes());
+}
+
+/// Starts a daemon that takes tokens which are signed with the keys at `url`. It trusts the certificates in `roots`.
+fn start(place: &Place, url: &str, roots: &Path) -> Daemon {
+    configure(place, url);
     let mut command = place.command(&["gateway", "start", "--port", "0", "--workers", "2", "--config", "auth.toml"]);
     command.env_remove("SSL_CERT_DIR").env("SSL_CERT_FILE", roots).env("NO_PROXY", "*");
     Daemon::start(command)
@@ -68,4 +79,34 @@ fn keys_are_read_over_https_from_a_trusted_server_only() {
     let line = daemon.wait_for_log("no token can be verified");
     assert!(line.contains(&url) && line.contains("certificate"), "{line}");
     assert_eq!(status(&daemon, &good), "503");
+}
+
+#[test]
+fn hangup_replaces_keys_of_tokens_unless_they_cannot_be_read() {
+    let place = Place::new();
+    let [old, new] = [7, 8].map(|seed| Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap());
+    let tokens = [token(&old), token(&new)];
+    let write = |keys: &str| place.write("keys.json", keys.as_bytes());
+    configure(&place, write(&key_set(&old)).to_str().unwrap());
+    let mut daemon = place.start(&["--config", "auth.toml"]);
+    let statuses = |daemon: &Daemon| tokens.each_ref().map(|token| status(daemon, token));
+    assert_eq!(statuses(&daemon), ["200", "401"]);
+    // Both keys have the same name, so no token makes the daemon read the file again.
+    write(&key_set(&new));
+    daemon.signal(Signal::HUP);
+    daemon.wait_for_log("reloaded the configuration");
+    assert_eq!(statuses(&daemon), ["401", "200"]);
+    for broken in ["{", ""] {
+        write(broken);
+        daemon.signal(Signal::HUP);
+        let line = daemon.wait_for_log("was not reloaded");
+        assert!(line.contains("auth.jwt_keys"), "{line}");
+        assert_eq!(statuses(&daemon), ["401", "200"], "{broken}");
+    }
+    write(&key_set(&old));
+    daemon.signal(Signal::HUP);
+    daemon.wait_for_log("reloaded the configuration");
+    assert_eq!(statuses(&daemon), ["200", "401"]);
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.wait().0, Some(0));
 }

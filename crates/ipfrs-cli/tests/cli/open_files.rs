@@ -40,6 +40,50 @@ fn clients_that_hold_all_connections_stop_no_other_request() {
     daemon.kill();
 }
 
+/// Creates a resumable upload and begins to continue it. Returns the connection, and the head of the response, which is
+/// 100 once the upload is being received.
+fn begin_upload(daemon: &Daemon) -> (TcpStream, String) {
+    let request = "POST /v1/stream/upload HTTP/1.1\r\nHost: x\r\nTus-Resumable: 1.0.0\r\nUpload-Length: 10\r\n\
+                   Content-Length: 0\r\n\r\n";
+    let mut connection = daemon.send(request);
+    let created = read_head(&mut connection);
+    assert!(created.starts_with("http/1.1 201"), "{created}");
+    let location = created.lines().find_map(|line| line.strip_prefix("location: ")).unwrap();
+    let request = format!(
+        "PATCH {location} HTTP/1.1\r\nHost: x\r\nTus-Resumable: 1.0.0\r\nUpload-Offset: 0\r\nExpect: 100-continue\r\n\
+         Content-Type: application/offset+octet-stream\r\nContent-Length: 10\r\n\r\n"
+    );
+    connection.write_all(request.as_bytes()).unwrap();
+    let head = read_head(&mut connection);
+    (connection, head)
+}
+
+#[test]
+fn uploads_of_one_client_leave_files_for_others() {
+    // The daemon receives 32 uploads at the same time.
+    const OF_ONE_CLIENT: usize = 16;
+    let place = Place::new();
+    let command = place.command(&["gateway", "start", "--port", "0", "--workers", "2"]);
+    let daemon = Daemon::start(in_shell("ulimit -n 300; exec \"$0\" \"$@\"", &command));
+    let mut held = Vec::new();
+    let refused = loop {
+        let (connection, head) = begin_upload(&daemon);
+        if !head.starts_with("http/1.1 100") {
+            break head;
+        }
+        held.push(connection);
+        assert!(held.len() <= OF_ONE_CLIENT);
+    };
+    assert!(held.len() == OF_ONE_CLIENT && refused.starts_with("http/1.1 429"), "{}: {refused}", held.len());
+    let empty = "POST /v1/stream/upload HTTP/1.1\r\nHost: x\r\nTus-Resumable: 1.0.0\r\nUpload-Length: 0\r\n\
+                 Content-Length: 0\r\n\r\n";
+    let created = read_head(&mut daemon.send(empty));
+    assert!(created.starts_with("http/1.1 201"), "an upload without content needs no permit: {created}");
+    drop(held);
+    while !begin_upload(&daemon).1.starts_with("http/1.1 100") {}
+    daemon.kill();
+}
+
 /// Calls a command of the RPC with a form, and returns the body of the response.
 fn call(connection: &mut TcpStream, command: &str, form: &str) -> String {
     let length = form.len();
@@ -51,8 +95,8 @@ fn call(connection: &mut TcpStream, command: &str, form: &str) -> String {
     read_response(connection)
 }
 
-/// Reads a response and returns its body. A daemon that is silent for a minute has failed.
-fn read_response(connection: &mut TcpStream) -> String {
+/// Reads the head of a response, in lower case. A daemon that is silent for a minute has failed.
+fn read_head(connection: &mut TcpStream) -> String {
     connection.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -60,7 +104,12 @@ fn read_response(connection: &mut TcpStream) -> String {
         connection.read_exact(&mut byte).unwrap();
         head.push(byte[0]);
     }
-    let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+    String::from_utf8(head).unwrap().to_ascii_lowercase()
+}
+
+/// Reads a response and returns its body.
+fn read_response(connection: &mut TcpStream) -> String {
+    let head = read_head(connection);
     let chunked = head.contains("transfer-encoding: chunked");
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
     let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];

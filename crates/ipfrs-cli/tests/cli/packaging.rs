@@ -122,6 +122,16 @@ fn service_starts_with_its_command_lines() {
 }
 
 #[test]
+fn key_of_prometheus_is_in_no_commit_and_no_image() {
+    assert!(file("packaging/docker/compose.yaml").contains("file: ./metrics-token"));
+    for (ignored, path) in
+        [(".gitignore", "/packaging/docker/metrics-token"), (".dockerignore", "packaging/docker/metrics-token")]
+    {
+        assert!(file(ignored).lines().any(|line| line == path), "{ignored}");
+    }
+}
+
+#[test]
 fn shells_accept_the_scripts_of_the_package() {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging/debian");
     let scripts = ["postinst", "postrm", "prerm"].map(|name| directory.join(name));
@@ -162,6 +172,19 @@ fn dashboard_and_alerts_use_only_documented_metrics() {
             let is_known = documented.contains(name) || family.is_some_and(|family| documented.contains(family));
             assert!(is_known, "{name} in {query}");
         }
+    }
+}
+
+#[test]
+fn each_alert_has_a_test_where_it_fires() {
+    let (alerts, tests) = (file("examples/alerts.yml"), file("examples/alerts_test.yml"));
+    let names: Vec<_> = alerts.lines().filter_map(|line| line.trim_start().strip_prefix("- alert: ")).collect();
+    assert!(names.contains(&"IpfrsCertificateExpires") && names.len() > 10, "{names:?}");
+    for name in names {
+        let firing =
+            [format!("'{{alertname=\"{name}\"}}', value: 1"), format!("alertname: {name}\n        exp_alerts:\n")];
+        assert!(firing.iter().any(|text| tests.contains(text)), "{name}");
+        assert!(tests.contains(&format!("alertname: {name}, exp_alerts: []")), "{name}");
     }
 }
 

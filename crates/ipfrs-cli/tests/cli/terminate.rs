@@ -89,7 +89,7 @@ fn transfers_that_run_at_sigterm_complete_under_load() {
     for _ in 0..rounds() {
         let added = end_under_load(place.start(&[]), &id, &content);
         assert!(!place.repo().join("api").exists());
-        // What was acknowledged is there for the next daemon.
+        // The next daemon has all acknowledged content.
         for (number, cid) in added.iter().enumerate() {
             assert!(place.run(&["cat", cid]).stdout == upload_of(number), "upload {number}");
         }

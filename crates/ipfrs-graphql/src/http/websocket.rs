@@ -105,6 +105,7 @@ pub(super) async fn connect(State(graphql): State<GraphQl>, request: axum::extra
     let shared = graphql.clone();
     let caller = Caller::of(request.extensions());
     let client = request.extensions().get::<Client>().copied().unwrap_or_default();
+    let request_id = super::id_of(request.headers());
     let accepted = graphql.0.websockets.accept(&request, &[PROTOCOL], move |mut socket, protocol| async move {
         if protocol.is_none() {
             return socket.close(4406.into(), "Subprotocol not acceptable").await;
@@ -114,6 +115,7 @@ pub(super) async fn connect(State(graphql): State<GraphQl>, request: axum::extra
             graphql: shared,
             caller,
             client,
+            request_id,
             is_acknowledged: false,
             running: Vec::new(),
             is_paid_at: Instant::now(),
@@ -138,6 +140,8 @@ struct Session {
     graphql: GraphQl,
     caller: Caller,
     client: Client,
+    /// ID of the handshake.
+    request_id: String,
     is_acknowledged: bool,
     /// The operation that was served last is at the end, so that a busy one does not starve the others.
     running: Vec<Running>,
@@ -239,7 +243,7 @@ impl Session {
             )))
         } else {
             executor.parse(request, &self.caller).and_then(|operation| match operation.check(&self.caller) {
-                Ok(()) => Ok(operation),
+                Ok(()) => Ok(operation.with_request_id(&self.request_id)),
                 Err(error) => Err(request_error(&error)),
             })
         };

@@ -7,6 +7,7 @@ use futures::future::select_all;
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::websocket::{Disconnected, Incoming, WebSocket, WebSocketCloseCode};
 use ipfrs_node::{Delivered, EventWatch, Topic};
+use tokio::time::{Instant, sleep_until};
 
 use super::filter::Filter;
 use super::json;
@@ -26,7 +27,10 @@ type Subscriptions = Vec<(Topic, Subscription)>;
 /// Serves a client until it disconnects or the daemon drains.
 pub(super) async fn run(state: AppState, mut socket: WebSocket) {
     let mut subscriptions = Subscriptions::new();
+    // Time from which the rate limits permit further events.
+    let mut is_paid_at = Instant::now();
     loop {
+        let must_wait = is_paid_at > Instant::now();
         let sent = tokio::select! {
             // First, so that nothing is delivered once the credentials of the client have ended.
             biased;
@@ -34,13 +38,14 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket) {
                 Some(incoming) => respond(&state, &mut socket, &mut subscriptions, incoming).await,
                 None => return socket.finish().await,
             },
-            (topic, delivered) = next(&mut subscriptions) => {
+            (topic, delivered) = next(&mut subscriptions), if !must_wait => {
                 let Some(served) = subscriptions.iter().position(|(known, _)| *known == topic) else { continue };
                 let served = subscriptions.remove(served);
                 let sent = deliver(&state, &mut socket, topic, &served.1.filter, delivered).await;
                 subscriptions.push(served);
-                sent
+                sent.map(|bytes| is_paid_at = Instant::now() + socket.pay_sent(bytes))
             }
+            () = sleep_until(is_paid_at), if must_wait => continue,
             () = state.lifecycle.drain_begun() => {
                 return socket.close(WebSocketCloseCode::Away, "the daemon is shutting down").await;
             }
@@ -62,19 +67,19 @@ async fn next(subscriptions: &mut Subscriptions) -> (Topic, Delivered) {
     select_all(waiting).await.0
 }
 
-/// Sends events, or the number of events that are lost.
+/// Sends events, or the number of events that are lost. Returns the number of bytes of the events.
 async fn deliver(
     state: &AppState,
     socket: &mut WebSocket,
     topic: Topic,
     filter: &Filter,
     delivered: Delivered,
-) -> Result<(), Disconnected> {
+) -> Result<usize, Disconnected> {
     let (batch, first) = match delivered {
         Delivered::Events(batch, first) => (batch, first),
         Delivered::Lagged(missed) => {
             let lagged = Response::Lagged { topic: topic.name(), missed: Some(missed) };
-            return socket.send(lagged.text()).await;
+            return socket.send(lagged.text()).await.map(|()| 0);
         }
     };
     let frames = batch.encoded(|events| json::frames(topic, events));
@@ -88,11 +93,12 @@ async fn deliver(
             passing.map(|index| bytes.extend_from_slice(&frames.bytes[start(index)..frames.ends[index]])).count();
         (Bytes::from(bytes), count)
     };
+    let sent = bytes.len();
     if count > 0 {
         socket.send_frames(bytes).await?;
         state.sent_messages.of(topic).inc_by(count as u64);
     }
-    Ok(())
+    Ok(sent)
 }
 
 /// Processes a message of the client.

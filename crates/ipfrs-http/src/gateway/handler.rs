@@ -18,9 +18,7 @@ use super::name::{self, Located};
 use super::path_cache::CachedPath;
 use super::request::{self, GatewayRequest, Target, Wanted};
 use super::site::Site;
-use super::{
-    address, block, car, ipfs_uri, ipns_record, range_response, redirects, response_cache, retrieval, tar, trustless,
-};
+use super::{address, block, car, ipfs_uri, ipns_record, range_response, redirects, retrieval, tar, trustless};
 use crate::access::check_root;
 use crate::access_rule::Access;
 use crate::config::Namespace;
@@ -138,11 +136,16 @@ async fn resolved(
             Ok(object) => {
                 let object = object.whole()?;
                 let cached = CachedPath::new(object.resolved.clone());
-                let takes = |body: Bytes| request.is_plain() && response_cache::takes(parts, &body);
+                let takes = |body: &Bytes| request.is_plain() && state.response_cache.takes(state, parts, body);
+                let is_taken = match &object.kind {
+                    _ if request.format == Format::Raw => takes(&object.block),
+                    ObjectKind::File(file) => file.inline().as_ref().is_some_and(takes),
+                    _ => false,
+                };
                 // A response in the response cache needs no path, and a file whose sizes were not found may get them.
                 let is_final =
                     !matches!(object.kind, ObjectKind::Other) || object.cid.codec() != ipfrs_core::codec::DAG_PB;
-                if is_final && !matches!(&object.kind, ObjectKind::File(file) if file.inline().is_some_and(takes)) {
+                if is_final && !is_taken {
                     state.path_cache.insert(&target.key, &cached);
                 }
                 request.cached = Some(cached);
@@ -158,7 +161,14 @@ async fn resolved(
         None => return mismatch(request.format, &object).await,
     }
     match request.format {
-        Format::Raw => return block::raw(state, &request, &parts.headers, object).await,
+        Format::Raw => {
+            let (body, resolved) = (object.block.clone(), object.resolved.clone());
+            let answer = block::raw(state, &request, &parts.headers, object).await?;
+            if request.is_plain() {
+                state.response_cache.keep(state, parts, &target.key, &answer, body, &resolved);
+            }
+            return Ok(answer);
+        }
         Format::Car => return Box::pin(car::respond(state, &request, &parts.headers)).await,
         Format::Tar => return Box::pin(tar::archive(state, &request, &parts.headers, object)).await,
         Format::Codec(requested) if Codec::of(&object.cid).is_some() => {
@@ -173,7 +183,7 @@ async fn resolved(
     let answer = shown(state, &request, &parts.headers, object).await?;
     if let Some((file, resolved)) = plain {
         match file.inline() {
-            Some(body) => state.response_cache.keep(&state.compression, parts, &target.key, &answer, body, &resolved),
+            Some(body) => state.response_cache.keep(state, parts, &target.key, &answer, body, &resolved),
             None => range_response::keep(state, parts, &request, &answer, file.size()),
         }
     }

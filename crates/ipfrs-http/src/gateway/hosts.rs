@@ -69,7 +69,8 @@ impl<'a> RequestHost<'a> {
 }
 
 /// Returns the multiaddr of the HTTP server that a request was sent to, such as `/dns/example.org/tcp/443/https`. It
-/// names the host of the request itself, and the scheme that a proxy reports or that of the connection. `None` if the request names no host.
+/// names the host of the request itself, and the scheme that a proxy reports or that of the connection. `None` if the
+/// request names no host.
 pub(crate) fn multiaddr(uri: &Uri, headers: &HeaderMap, is_over_tls: bool) -> Option<String> {
     let request_host = RequestHost::read(uri, headers, true, is_over_tls).ok()?;
     let RequestHost { own: Named { name, port }, is_https, .. } = request_host;

@@ -1,10 +1,11 @@
-//! The response cache: responses for small files that were requested before without conditions.
+//! The response cache: responses for small files and raw blocks that were requested before without conditions.
 //!
 //! For a file of a kilobyte, parsing the path, querying the store and building the headers cost more than sending it.
 //! The result is kept, and is valid until one of its blocks is removed from the store. Bodies are slices of mapped
 //! packs: the cache holds only a reference, which is dropped when the pack is removed.
 
 mod lookup;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -22,12 +23,15 @@ use tokio::sync::Semaphore;
 use super::cors;
 use super::format::{SERVICE_WORKER, format_by_accept, unknown_format};
 use super::serialized_head::SerializedHead;
-use crate::compression::Compression;
 use crate::metrics::{Family, HttpMetrics};
 use crate::routes::IPFS_ROUTE;
+use crate::state::AppState;
 
 /// Maximum size of a cached body, in bytes. Caching larger ones gains little.
 const MAX_BODY_BYTES: usize = 64 * 1024;
+
+/// Query of a request for the block at a path. It is the only query whose responses may be cached.
+pub const RAW_QUERY: &str = "format=raw";
 
 /// Maximum number of bodies that are read at the same time without request permits.
 const MAX_WARMING: usize = 16;
@@ -35,10 +39,12 @@ const MAX_WARMING: usize = 16;
 /// Bytes per entry in addition to its path, as measured: mostly headers, in both forms.
 const ENTRY_BYTES: u64 = 3_456;
 
-/// Cached responses by content path as clients write it. All hosts that serve the path share them.
+type Responses = EpochCache<String, Arc<CachedResponse>, ByText>;
+
+/// Cached responses by content path and query as clients write them. All hosts that serve the path share them.
 #[derive(Debug)]
 pub(crate) struct ResponseCache {
-    cache: Option<Arc<EpochCache<String, Arc<CachedResponse>, ByText>>>,
+    cache: Option<Arc<Responses>>,
     meter: CacheMeter,
     family: Arc<Family>,
     started: Instant,
@@ -72,7 +78,7 @@ pub struct SerializedResponse {
     pub start: Instant,
 }
 
-/// Headers of a GET request whose response depends only on its path.
+/// Headers of a GET request whose response depends only on its path and query.
 #[derive(Debug)]
 pub struct CacheableRequest {
     /// Value of `Host`, as the client sent it.
@@ -119,24 +125,38 @@ impl ResponseCache {
     /// no conditions.
     pub(super) fn keep(
         &self,
-        compression: &Compression,
+        state: &AppState,
         request: &Parts,
         path: &str,
         response: &Response,
         body: Bytes,
         resolved: &ResolvedPath,
     ) {
-        let Some(cache) = &self.cache else { return };
-        if response.status() != StatusCode::OK || !takes(request, &body) || !cache.is_wanted(path) {
+        let Some(cache) = self.served(state) else { return };
+        if response.status() != StatusCode::OK || !is_cacheable(request, &body) {
+            return;
+        }
+        let key = key_of(path, &request.uri);
+        if !cache.is_wanted(&*key) {
             return;
         }
         let checked = AtomicU64::new(self.started.elapsed().as_secs());
         let mut headers = response.headers().clone();
         cors::add(&mut headers);
-        let varies = compression.varies(&mut headers, body.len() as u64);
+        let varies = state.compression.varies(&mut headers, body.len() as u64);
         let head = (!body.is_empty()).then(|| SerializedHead::of(&headers, body.len()));
         let cached = CachedResponse { headers, head, body, varies, checked, blocks: resolved.blocks.clone() };
-        cache.insert(path.to_owned(), Arc::new(cached), resolved.provenance);
+        cache.insert(key.into_owned(), Arc::new(cached), resolved.provenance);
+    }
+
+    /// Whether the cache may hold the response to a request for content with this body.
+    pub(super) fn takes(&self, state: &AppState, request: &Parts, body: &Bytes) -> bool {
+        self.served(state).is_some() && is_cacheable(request, body)
+    }
+
+    /// Returns the cache if responses are served from it. Of a private gateway, each request is checked.
+    fn served(&self, state: &AppState) -> Option<&Responses> {
+        self.cache.as_deref().filter(|_| !state.auth.protects_content())
     }
 
     /// Updates the gauge of the size.
@@ -149,14 +169,19 @@ impl ResponseCache {
 const DECIDING: [HeaderName; 6] =
     [RANGE, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, SERVICE_WORKER];
 
-/// Whether the response to a request for a file with this body may be cached.
-pub(super) fn takes(request: &Parts, body: &Bytes) -> bool {
+/// Whether the response to a request for content with this body may be cached.
+fn is_cacheable(request: &Parts, body: &Bytes) -> bool {
     body.len() <= MAX_BODY_BYTES && is_plain(&request.method, &request.uri, &request.headers)
 }
 
-/// Whether the response depends only on the path.
+/// Whether the response depends only on the path, and on whether the block is requested.
 fn is_plain(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
-    method == Method::GET && uri.query().is_none() && !decides_by_headers(headers)
+    method == Method::GET && matches!(uri.query(), None | Some(RAW_QUERY)) && !decides_by_headers(headers)
+}
+
+/// Returns the key of the response to a plain request for a content path.
+fn key_of<'a>(path: &'a str, uri: &Uri) -> Cow<'a, str> {
+    uri.query().map_or(Cow::Borrowed(path), |query| Cow::Owned([path, "?", query].concat()))
 }
 
 /// Whether one of the headers may affect the response.

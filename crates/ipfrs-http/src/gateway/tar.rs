@@ -7,12 +7,12 @@ use futures::StreamExt;
 use http::header::{ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipfrs_core::Result;
-use ipfrs_node::{Object, ObjectKind};
+use ipfrs_node::{Object, ObjectKind, gathered};
 
 use super::content_response::{ContentResponse, etag};
 use super::disposition;
 use super::request::GatewayRequest;
-use crate::body::{Chunked, Sized, begun, gathered, unknown_length};
+use crate::body::{Chunked, Sized, begun, unknown_length};
 use crate::content_limits::{self, Remedy};
 use crate::state::AppState;
 
@@ -45,12 +45,12 @@ pub(super) async fn archive(
     let pieces = match archive.length {
         Some(length) => {
             response.set(CONTENT_LENGTH, HeaderValue::from(length));
-            gathered(archive.pieces).boxed()
+            archive.pieces
         }
-        None => gathered(content_limits::bounded(state, archive.pieces, Remedy::Gateway)).boxed(),
+        None => content_limits::bounded(state, archive.pieces, Remedy::Gateway).boxed(),
     };
     // HEAD reads as far as GET does before its head, so that both have the same status.
-    let pieces = begun(pieces).await?;
+    let pieces = begun(gathered(pieces)).await?;
     let body = match (request.is_head, archive.length) {
         (true, Some(_)) => Body::empty(),
         (true, None) => unknown_length(),

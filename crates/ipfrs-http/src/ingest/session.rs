@@ -1,26 +1,22 @@
 //! One connection, which sends one object.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use ipfrs_core::{Error, ErrorKind};
+use ipfrs_middleware::Client;
 use ipfrs_middleware::websocket::{Disconnected, Incoming, WebSocket, WebSocketCloseCode};
 use ipfrs_node::IngestStore;
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
 
+use super::memory::{GATHERED_BYTES, HeldMemory, MESSAGE_BYTES};
 use super::messages::{Request, Response};
 use super::writer::{Batch, Sink, Stored, Writer};
 use super::{Place, Target};
 use crate::json_object;
 use crate::state::AppState;
-
-/// Bytes of a message besides its content, in the memory of the queue.
-const MESSAGE_BYTES: usize = 64;
-/// Bytes of messages that have arrived after which they are passed to the writer.
-const GATHERED_BYTES: usize = 1024 * 1024;
 
 /// Reason why the reading of messages ended.
 enum End {
@@ -38,7 +34,7 @@ enum End {
 }
 
 /// Serves a client until its object ends.
-pub(super) async fn run(state: AppState, mut socket: WebSocket, target: Target) {
+pub(super) async fn run(state: AppState, mut socket: WebSocket, client: Client, target: Target) {
     let sink = match Sink::open(&state.node, &state.memory, &target).await {
         Ok(sink) => sink,
         Err(error) => return fail(&mut socket, &error).await,
@@ -49,8 +45,8 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket, target: Target) 
         return;
     }
     let mut writer = Writer::start(sink);
-    let end = read(&state, &mut socket, &mut writer).await;
-    let Writer { queue, stored: progress, task } = writer;
+    let end = read(&state, &mut socket, client, &mut writer).await;
+    let Writer { queue, stored: progress, task, .. } = writer;
     drop(queue);
     // Messages that have arrived are stored even if the client is gone.
     let outcome =
@@ -92,14 +88,13 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket, target: Target) 
 }
 
 /// Passes messages to the writer, and sends what it has stored.
-async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> End {
-    let config = &state.node.config().ingest;
-    // The queue holds a message besides the one that arrives.
-    let capacity = config.max_message_bytes + GATHERED_BYTES + MESSAGE_BYTES;
-    let memory = Arc::new(Semaphore::new(capacity));
-    let idle = Duration::from_secs(config.idle_seconds);
+async fn read(state: &AppState, socket: &mut WebSocket, client: Client, writer: &mut Writer) -> End {
+    let memory = state.ingest_memory.of_connection(client);
+    let idle = Duration::from_secs(state.node.config().ingest.idle_seconds);
     let mut last_message = Instant::now();
     let mut waiting: Option<(Vec<Bytes>, usize)> = None;
+    // Memory of those, which then wait for the queue.
+    let mut held: Option<HeldMemory> = None;
     let mut end: Option<End> = None;
     loop {
         if waiting.is_none()
@@ -107,8 +102,9 @@ async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> 
         {
             return end;
         }
-        let size = waiting.as_ref().map_or(0, |(_, size)| (*size).min(capacity));
-        let permits = u32::try_from(size).unwrap_or(u32::MAX);
+        let size = waiting.as_ref().map_or(0, |(_, size)| *size);
+        // A client that the rate limits make wait is not idle.
+        let idle_since = socket.permitted_from().map_or(last_message, |time| time.max(last_message));
         tokio::select! {
             biased;
             changed = writer.stored.changed() => {
@@ -120,9 +116,17 @@ async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> 
                     return End::Closed;
                 }
             }
-            permit = memory.clone().acquire_many_owned(permits), if waiting.is_some() => {
-                let (Ok(permit), Some((messages, _))) = (permit, waiting.take()) else { return End::Failed };
-                if writer.queue.send(Batch { messages, _memory: permit }).is_err() {
+            taken = memory.take(size), if waiting.is_some() && held.is_none() => {
+                held = Some(taken);
+                writer.is_batch_waiting.store(true, Ordering::Release);
+            }
+            permit = memory.queue(size), if held.is_some() => {
+                let (Some(permit), Some(held), Some((messages, _))) = (permit, held.take(), waiting.take()) else {
+                    return End::Failed;
+                };
+                // First: a writer that takes this batch before would not commit, but wait for another one.
+                writer.is_batch_waiting.store(false, Ordering::Release);
+                if writer.queue.send(Batch { messages, memory: held.queued(permit) }).is_err() {
                     return End::Failed;
                 }
             }
@@ -134,7 +138,7 @@ async fn read(state: &AppState, socket: &mut WebSocket, writer: &mut Writer) -> 
                     waiting = Some((messages, size));
                 }
             }
-            () = sleep_until(last_message + idle), if waiting.is_none() => return End::Idle,
+            () = sleep_until(idle_since + idle), if waiting.is_none() => return End::Idle,
             () = state.lifecycle.drain_begun(), if waiting.is_none() => return End::Draining,
         }
     }

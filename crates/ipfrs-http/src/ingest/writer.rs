@@ -1,16 +1,18 @@
 //! The task that stores the messages of a connection.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use ipfrs_core::{Cid, Error, Result};
 use ipfrs_middleware::{MemoryPool, RequestMemory};
 use ipfrs_node::{IngestObject, Node};
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use super::memory::{QueuedMemory, UnstoredMemory};
 use super::{Place, Target};
 
 /// Number of bytes after which a writer commits although more messages wait.
@@ -27,7 +29,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// Messages with the memory that they use.
 pub(super) struct Batch {
     pub(super) messages: Vec<Bytes>,
-    pub(super) _memory: OwnedSemaphorePermit,
+    pub(super) memory: QueuedMemory,
 }
 
 /// Stored part of an object.
@@ -93,6 +95,11 @@ impl Sink {
         }
     }
 
+    /// Whether appended messages take memory until they are committed, beside that of the object itself.
+    fn holds_messages(&self) -> bool {
+        matches!(self, Self::Durable(object) if object.holds_messages())
+    }
+
     /// Returns how many of `messages`, from the first, fit.
     fn room_for(&self, messages: &[Bytes]) -> usize {
         match self {
@@ -151,6 +158,8 @@ impl Sink {
 /// The running task. Its queue ends it; it then commits what is left.
 pub(super) struct Writer {
     pub(super) queue: mpsc::UnboundedSender<Batch>,
+    /// Whether the next batch has its memory, and only waits until those in the queue are appended.
+    pub(super) is_batch_waiting: Arc<AtomicBool>,
     pub(super) stored: watch::Receiver<Stored>,
     pub(super) task: JoinHandle<Result<Stored>>,
 }
@@ -159,14 +168,16 @@ impl Writer {
     pub(super) fn start(sink: Sink) -> Self {
         let (queue, batches) = mpsc::unbounded_channel();
         let (progress, stored) = watch::channel(Stored { bytes: sink.bytes(), ..Stored::default() });
-        let task = tokio::spawn(write(sink, batches, Arc::new(progress)));
-        Self { queue, stored, task }
+        let is_batch_waiting = Arc::<AtomicBool>::default();
+        let task = tokio::spawn(write(sink, batches, Arc::clone(&is_batch_waiting), Arc::new(progress)));
+        Self { queue, is_batch_waiting, stored, task }
     }
 }
 
 async fn write(
     mut sink: Sink,
     mut batches: mpsc::UnboundedReceiver<Batch>,
+    is_batch_waiting: Arc<AtomicBool>,
     progress: Arc<watch::Sender<Stored>>,
 ) -> Result<Stored> {
     let mut stored = *progress.borrow();
@@ -174,17 +185,19 @@ async fn write(
     let mut committing: Option<Stored> = None;
     // Time at which the first message after the last commit was appended, and the size before it.
     let mut waiting: Option<(Instant, u64)> = None;
+    let mut unstored = UnstoredMemory::default();
     loop {
         tokio::select! {
             biased;
             committed = sink.committed(), if committing.is_some() => {
                 committed?;
+                unstored.end_commit();
                 if let Some(committed) = committing.take() {
                     progress.send_replace(committed);
                 }
             }
             next = timeout(SETTLE_AFTER, batches.recv()) => match next {
-                Ok(Some(Batch { messages, _memory })) => {
+                Ok(Some(Batch { messages, memory })) => {
                     waiting.get_or_insert((Instant::now(), sink.bytes()));
                     if let Err(error) = take(&mut sink, messages, &mut stored, &progress).await {
                         // If the commit has failed, its error is the cause: it has undone what is appended to.
@@ -196,6 +209,9 @@ async fn write(
                         }
                         return Err(error);
                     }
+                    if sink.holds_messages() {
+                        unstored.append(memory);
+                    }
                 }
                 Ok(None) => break,
                 Err(_) if committing.is_none() => sink.settle().await?,
@@ -203,10 +219,12 @@ async fn write(
             }
         }
         let is_due = |(since, before): (Instant, u64)| {
-            batches.is_empty() || sink.bytes() - before >= COMMIT_BYTES || since.elapsed() >= COMMIT_AFTER
+            let is_last = !is_batch_waiting.load(Ordering::Acquire) && batches.is_empty();
+            is_last || sink.bytes() - before >= COMMIT_BYTES || since.elapsed() >= COMMIT_AFTER
         };
         if committing.is_none() && waiting.is_some_and(is_due) {
             waiting = None;
+            unstored.begin_commit();
             sink.begin_commit().await?;
             stored.bytes = sink.bytes();
             committing = Some(stored);
@@ -244,4 +262,38 @@ async fn publish(sink: &mut Sink, stored: &mut Stored, progress: &watch::Sender<
     stored.bytes = sink.bytes();
     progress.send_replace(*stored);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ipfrs_middleware::Client;
+    use prometheus::Registry;
+
+    use super::super::memory::IngestMemory;
+    use super::*;
+
+    #[tokio::test]
+    async fn messages_are_committed_with_those_that_wait_for_the_queue() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::open_default(dir.path()).await.unwrap();
+        let pool = MemoryPool::register(&node, &Registry::new()).unwrap();
+        let target = Target { place: Place::Memory, name: "a".parse().unwrap(), append: false };
+        let memory = IngestMemory::new(&node.config().ingest).of_connection(Client::default());
+        let mut writer = Writer::start(Sink::open(&node, &pool, &target).await.unwrap());
+        for (messages, is_another_waiting) in [(1, false), (2, true), (3, false), (4, true), (5, false)] {
+            let (held, permit) = (memory.take(usize::MAX).await, memory.queue(usize::MAX).await.unwrap());
+            let batch = Batch { messages: vec![Bytes::from_static(b"message")], memory: held.queued(permit) };
+            writer.is_batch_waiting.store(is_another_waiting, Ordering::Release);
+            assert!(writer.queue.send(batch).is_ok());
+            // The writer has appended it.
+            drop(memory.queue(usize::MAX).await.unwrap());
+            assert_eq!(writer.stored.has_changed().unwrap(), !is_another_waiting, "{messages}");
+            if !is_another_waiting {
+                assert_eq!(writer.stored.borrow_and_update().messages, messages);
+            }
+        }
+        drop(writer.queue);
+        assert_eq!(writer.task.await.unwrap().unwrap().messages, 5);
+        node.close().await.unwrap();
+    }
 }

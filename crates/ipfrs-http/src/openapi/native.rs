@@ -12,6 +12,7 @@ use super::operation::{
 };
 use crate::error::ProblemDocument;
 use crate::health::{Health, Readiness};
+use crate::routes::{METRICS, METRICS_OF_KUBO};
 use crate::routing::{FoundPeers, FoundProviders};
 use crate::v1::UploadResponse;
 use crate::v1::progress::{ProgressReport, RunningOperations};
@@ -377,6 +378,15 @@ fn authentication() -> Vec<Described> {
     .into()
 }
 
+fn sends_metrics(operation: Described) -> Described {
+    operation.sends("200", "Prometheus text format, or OpenMetrics if `Accept` prefers it", PLAIN, text()).sends(
+        "200",
+        "",
+        "application/openmetrics-text",
+        text(),
+    )
+}
+
 fn state() -> Vec<Described> {
     let get = |path, summary| Described::new(HttpMethod::Get, path, OPERATION, summary);
     vec![
@@ -385,19 +395,22 @@ fn state() -> Vec<Described> {
                 .describe("Public hosts, and callers without the scope `read`, get the status only.")
                 .without_credentials()
                 .sends_json::<Health>("200", "The daemon accepts requests")
-                .sends_json::<Health>("503", "It starts or drains, or the store accepts no writes"),
+                .sends_json::<Health>(
+                    "503",
+                    "It starts or drains, or the store accepts no writes or cannot read its index",
+                ),
         ),
         or_text(get("/health/live", "Whether the process responds").sends_json::<Readiness>("200", "It does")),
         or_text(
             get("/health/ready", "Whether the daemon accepts requests")
                 .sends_json::<Readiness>("200", "It does")
-                .sends_json::<Readiness>("503", "It starts or drains, or the store accepts no writes"),
+                .sends_json::<Readiness>(
+                "503",
+                "It starts or drains, or the store accepts no writes or cannot read its index",
+            ),
         ),
-        or_text(
-            get("/metrics", "Metrics")
-                .sends("200", "Prometheus text format, or OpenMetrics if `Accept` prefers it", PLAIN, text())
-                .sends("200", "", "application/openmetrics-text", text()),
-        ),
+        or_text(sends_metrics(get(METRICS, "Metrics"))),
+        or_text(sends_metrics(get(METRICS_OF_KUBO, "Metrics, at the path of Kubo"))),
         or_problem(get("/v1/config", "The effective configuration").sends(
             "200",
             "All sections with all keys, without credentials in URLs",

@@ -29,6 +29,7 @@ use super::attributes::file_attributes;
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Part, PartKind, Parts};
 use super::{attributes, hash_option, output};
+use crate::access::StoredLater;
 use crate::body;
 use crate::error::RpcError;
 use crate::request_id::operation_id;
@@ -74,8 +75,11 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
         memory: Mutex::new(state.memory.reservation()),
         read: Notify::new(),
     });
+    let stored = StoredLater::default();
     let reporter = Reporter {
         lines: sender,
+        stored: stored.clone(),
+        stores: !args.is_set("only-hash"),
         unread: Arc::clone(&unread),
         idle_limit: state.config.idle_patience(),
         render: args.render,
@@ -96,7 +100,9 @@ pub(super) async fn add(State(state): State<AppState>, args: Args, request: Requ
     };
     let import = with_context(current_context(), import).in_current_span();
     let task = AbortOnDropHandle::new(tokio::spawn(import));
-    respond(task, ReportedLines { lines: receiver, unread }, args.takes_trailers).await
+    let mut response = respond(task, ReportedLines { lines: receiver, unread }, args.takes_trailers).await?;
+    response.extensions_mut().insert(stored);
+    Ok(response)
 }
 
 fn options(args: &Args) -> Result<AddOptions, RpcError> {
@@ -166,6 +172,7 @@ async fn run(mut session: AddSession, mut reporter: Reporter, body: Either<Parts
             Err(e)
         }
     };
+    reporter.stored.end(&told);
     if let Err(e) = told {
         reporter.send(Err(e));
     }
@@ -288,6 +295,10 @@ impl ReportedLines {
 /// Reports imported files to the client.
 struct Reporter {
     lines: UnboundedSender<Result<Bytes>>,
+    /// Content that is stored, for the audit log.
+    stored: StoredLater,
+    /// Whether the content is stored, and not only hashed.
+    stores: bool,
     unread: Arc<UnreadLines>,
     /// Time for which the client may stop reading while too much output waits for it.
     idle_limit: Duration,
@@ -352,6 +363,9 @@ impl Reporter {
     }
 
     fn added(&mut self, added: &Added) -> Result<()> {
+        if self.stores {
+            self.stored.add(added.cid);
+        }
         // As in Kubo, directories are reported in any case.
         if !self.silent || added.kind == EntryKind::Directory {
             let hash = self.render.cid(&added.cid)?;

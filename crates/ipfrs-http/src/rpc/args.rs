@@ -263,6 +263,7 @@ impl Args {
 /// Arguments and options in the URI of a request.
 #[derive(Debug, Default)]
 pub(super) struct UriArguments {
+    /// As text, with U+FFFD in place of each byte that is not part of a character.
     pub(super) arguments: Vec<String>,
     /// The same arguments as bytes.
     pub(super) paths: Vec<LinkName>,
@@ -270,19 +271,23 @@ pub(super) struct UriArguments {
     pub(super) options: Vec<(String, String)>,
 }
 
+impl UriArguments {
+    fn push(&mut self, argument: LinkName) {
+        self.arguments.push(argument.to_string_lossy().into_owned());
+        self.paths.push(argument);
+    }
+}
+
 /// Returns the arguments and options in the path and the query of a request.
 pub(super) fn uri_arguments(path: &str, query: &str, command: &Definition) -> UriArguments {
     let mut found = UriArguments::default();
     if let Some(escaped) = argument_in_path(path, command.path) {
-        let argument: LinkName = percent_decode_str(escaped).collect::<Vec<_>>().into();
-        found.arguments.push(argument.to_string_lossy().into_owned());
-        found.paths.push(argument);
+        found.push(percent_decode_str(escaped).collect::<Vec<_>>().into());
     }
     for pair in query.split('&') {
         for (name, value) in form_urlencoded::parse(pair.as_bytes()) {
             if name == "arg" {
-                found.paths.push(unescaped(pair.split_once('=').unwrap_or_default().1));
-                found.arguments.push(value.into_owned());
+                found.push(unescaped(pair.split_once('=').unwrap_or_default().1));
             } else {
                 found.options.push((name.into_owned(), value.into_owned()));
             }
@@ -316,10 +321,12 @@ fn only<'a, T>(arguments: &'a [T], name: &str) -> Result<&'a T, RpcError> {
     }
 }
 
-/// Returns the base with a name, or with a prefix as its name.
-fn named_base(name: &str) -> Result<Base> {
+/// Returns the base with a name, or with a prefix as its name. The identity base, whose prefix is a zero byte, is no
+/// text.
+pub(super) fn text_base(name: &str) -> Result<Base> {
     let mut chars = name.chars();
-    let by_prefix = chars.next().filter(|_| chars.next().is_none()).and_then(|code| Base::from_code(code).ok());
+    let code = chars.next().filter(|_| chars.next().is_none());
+    let by_prefix = code.and_then(|code| Base::from_code(code).ok()).filter(|base| *base != Base::Identity);
     let unknown = |e| Error::invalid(format!("unsupported multibase encoding: {name}: {e}"));
     by_prefix.map_or_else(|| to_base(name).map_err(unknown), Ok)
 }
@@ -340,7 +347,7 @@ pub(super) struct Render {
 
 impl Render {
     fn of(options: &Options) -> Result<Self, RpcError> {
-        let base = options.text("cid-base").filter(|name| !name.is_empty()).map(named_base).transpose()?;
+        let base = options.text("cid-base").filter(|name| !name.is_empty()).map(text_base).transpose()?;
         Ok(Self { base, upgrade: options.bool("upgrade-cidv0-in-output") })
     }
 

@@ -8,7 +8,7 @@ use ipfrs_rpc::mode;
 use ipfrs_rpc::types::FileAttributes;
 
 use super::args::Args;
-use super::multipart::parameter;
+use super::disposition::parameter;
 use crate::error::RpcError;
 
 const GO_DIRECTORY: u32 = 1 << 31;

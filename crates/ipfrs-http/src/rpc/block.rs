@@ -15,6 +15,7 @@ use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
 use super::paths::content_path;
 use super::{hash_option, output};
+use crate::access::with_stored;
 use crate::body;
 use crate::error::{RpcError, rpc_removal_message};
 use crate::state::AppState;
@@ -57,14 +58,15 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         }
         Some(boundary) => files(&state, Parts::new(&state.memory, request.into_body(), boundary), options).await?,
     };
-    let mut lines = Vec::with_capacity(blocks.len());
+    let (mut lines, mut stored) = (Vec::with_capacity(blocks.len()), Vec::with_capacity(blocks.len()));
     for data in blocks {
         let block = PutBlock { data, cid: None, format };
         let put = state.node.put_block_with(block, options).await;
         let (cid, size) = put.map_err(|e| put_error(e, options))?;
         lines.push(output::line(&BlockStat { key: args.render.cid(&cid)?, size: size as u64 }));
+        stored.push(cid);
     }
-    Ok(output::objects(stream::iter(lines), args.takes_trailers))
+    Ok(with_stored(output::objects(stream::iter(lines), args.takes_trailers), &stored))
 }
 
 /// `block/rm?arg=cid[&arg=...][&force=][&quiet=]`: removes unpinned blocks. Sends a line for each block, with an
@@ -111,7 +113,7 @@ pub(super) fn put_options(args: &Args) -> PutBlockOptions {
     PutBlockOptions { pin: args.is_set("pin"), allows_big: args.is_set("allow-big-block") }
 }
 
-/// What Kubo says of a block that is over 2 MiB.
+/// Kubo's message for a block over 2 MiB.
 const BIG_BLOCK: &str = "produced block is over 2MiB: big blocks can't be exchanged with other peers. consider using \
                          UnixFS for automatic chunking of bigger files, or pass --allow-big-block to override";
 
@@ -169,8 +171,8 @@ async fn files(
 /// `format=v0` produces a CIDv0. Kubo's command line also sends `cid-codec=raw`, its default, when `format` is given.
 fn format(args: &Args, default_hash: HashFunction) -> Result<BlockFormat, RpcError> {
     let hash = args.nonempty_text("mhtype").map_or(Ok(default_hash), multihash)?;
-    // Kubo's clients send -1 for the whole digest.
-    let digest_bytes = args.number::<i64>("mhlen")?.filter(|length| *length != -1).map(digest_bytes).transpose()?;
+    // Kubo's clients send -1 for the whole digest, which every negative length selects.
+    let digest_bytes = args.number::<i64>("mhlen")?.and_then(|length| usize::try_from(length).ok());
     let (version, codec) = match (args.nonempty_text("format"), args.nonempty_text("cid-codec")) {
         (Some(_), Some(codec)) if codec != "raw" => {
             let why =
@@ -188,10 +190,6 @@ fn format(args: &Args, default_hash: HashFunction) -> Result<BlockFormat, RpcErr
         (None, None) => (1, codec::RAW),
     };
     Ok(BlockFormat { version, codec, hash, digest_bytes })
-}
-
-fn digest_bytes(length: i64) -> Result<usize, Error> {
-    usize::try_from(length).map_err(|_| Error::invalid(format!("mhlen={length}: use a number of bytes, or -1")))
 }
 
 fn multihash(name: &str) -> Result<HashFunction, Error> {

@@ -48,10 +48,12 @@ pub(super) async fn format(args: Args) -> CommandResult {
     }
     let codec = text("mc").map(|name| {
         let named = IPLD_CODECS.iter().find(|(_, known)| *known == name).map(|(code, _)| *code);
-        let number = || go_number(name).filter(|code| *code != 0);
+        let number = || if name == "identity" { Some(codec::IDENTITY) } else { go_number(name) };
         named.or_else(number).ok_or_else(|| Error::invalid(format!("unknown multicodec: {name:?}")))
     });
-    let (codec, base) = (codec.transpose()?, text("b"));
+    // As in Kubo, the code 0 does not change the codec.
+    let codec = codec.transpose()?.filter(|code| *code != codec::IDENTITY);
+    let base = text("b");
     let version = match text("v") {
         None => base.map(|_| 1),
         Some("0") if codec.is_some_and(|codec| codec != codec::DAG_PB) => {

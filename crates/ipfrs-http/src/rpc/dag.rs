@@ -14,7 +14,8 @@ use super::block::{import_error, put_error, put_options};
 use super::command_result::{CommandResult, has_body};
 use super::multipart::{self, Parts};
 use super::{hash_option, output};
-use crate::body::{self, begun, gathered};
+use crate::access::with_stored;
+use crate::body::{self, begun};
 use crate::error::{RpcError, rpc_pin_message};
 use crate::state::AppState;
 
@@ -32,7 +33,7 @@ pub(super) async fn export(State(state): State<AppState>, args: Args) -> Command
     } else {
         state.node.export_dag(path).await?
     };
-    let car = begun(gathered(export.car).boxed()).await?;
+    let car = begun(export.car).await?;
     Ok(output::stream_of("application/vnd.ipld.car", car, None, args.takes_trailers))
 }
 
@@ -62,9 +63,7 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
         data: Bytes::new(),
         input: codec::parse(args.text_or_default("input-codec"))?,
         store: codec::parse(args.text_or_default("store-codec"))?,
-        hash: args
-            .nonempty_text("hash")
-            .map_or(Ok(state.node.default_hash()), |name| hash_option::named(name, |_| unknown_codec(name)))?,
+        hash: args.nonempty_text("hash").map_or(Ok(state.node.default_hash()), hash_option::multicodec)?,
         options,
     };
     // Text can be larger than the block that it is converted to.
@@ -100,14 +99,9 @@ pub(super) async fn put(State(state): State<AppState>, args: Args, request: Requ
     put_response(&cids, &args)
 }
 
-/// Returns Kubo's error for the name of a hash function, which it looks up among all multicodecs here.
-fn unknown_codec(name: &str) -> Error {
-    Error::unsupported(format!("unknown multicodec: {name:?}"))
-}
-
 fn put_response(cids: &[Cid], args: &Args) -> CommandResult {
     let lines = cids.iter().map(|cid| output::line(&StoredNode { cid: args.render.link(cid)? }));
-    Ok(output::objects(stream::iter(lines.collect::<Vec<_>>()), args.takes_trailers))
+    Ok(with_stored(output::objects(stream::iter(lines.collect::<Vec<_>>()), args.takes_trailers), cids))
 }
 
 /// `dag/import[?pin-roots=][&stats=][&allow-big-block=]`: stores the blocks of each CAR in a multipart body, or of the
@@ -136,7 +130,8 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
         }
     }
     let imported = import.finish().await?;
-    let mut lines = Vec::with_capacity(imported.roots.len() + 1);
+    let roots: Vec<_> = imported.roots.iter().map(|(root, _)| *root).collect();
+    let mut lines = Vec::with_capacity(roots.len() + 1);
     for (root, error) in imported.roots {
         let pin_error_msg = error.as_ref().map_or_else(String::new, |error| rpc_pin_message(error, &root));
         lines.push(output::line(&ImportedCar::Root { cid: args.render.link(&root)?, pin_error_msg }));
@@ -145,7 +140,7 @@ pub(super) async fn import(State(state): State<AppState>, args: Args, request: R
         let (block_count, block_bytes_count) = (imported.blocks, imported.bytes);
         lines.push(output::line(&ImportedCar::Stats { block_count, block_bytes_count }));
     }
-    Ok(output::objects(stream::iter(lines), args.takes_trailers))
+    Ok(with_stored(output::objects(stream::iter(lines), args.takes_trailers), &roots))
 }
 
 /// Imports every file of a multipart body.
@@ -183,11 +178,11 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandRe
     let (progress, render) = (args.bool("progress").unwrap_or(true), args.render);
     let mut stats = state.node.dag_stats(paths).await?;
     // The first step runs before the head is sent, so that an early failure sets the status.
-    let has_more = stats.advance().await?;
+    let has_more = stats.advance().await.map_err(of_traversal)?;
     let lines = stream::try_unfold(Some((stats, has_more, 0_usize)), move |state| async move {
         let Some((mut stats, mut has_more, mut intervals)) = state else { return Ok(None) };
         while has_more && (intervals > 0 || !progress) {
-            has_more = stats.advance().await?;
+            has_more = stats.advance().await.map_err(of_traversal)?;
             intervals = intervals.saturating_sub(1);
         }
         let (dags, unique) = (stats.begun().to_vec(), stats.unique());
@@ -198,6 +193,11 @@ pub(super) async fn stat(State(state): State<AppState>, args: Args) -> CommandRe
         Ok(Some((line, has_more.then_some((stats, has_more, intervals)))))
     });
     Ok(output::objects(lines.boxed(), args.takes_trailers))
+}
+
+/// Returns an error below a root as Kubo begins it. One on the way to the root has no such beginning.
+fn of_traversal(error: Error) -> Error {
+    Error::new(error.kind(), format!("error traversing DAG: {error}")).with_source(error)
 }
 
 /// Returns the number of intervals from a line of progress with this number of DAGs to the next.

@@ -12,14 +12,14 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::{Client, Share};
-use ipfrs_node::{LinkName, Mtime, ObjectKind, Span};
+use ipfrs_node::{LinkName, Mtime, ObjectKind, Span, gathered};
 use tokio::sync::Semaphore;
 
 use super::args::Args;
 use super::command_result::CommandResult;
 use super::output;
 use super::paths::checked_path;
-use crate::body::{begun, gathered};
+use crate::body::begun;
 use crate::content_limits::{self, Remedy};
 use crate::error::RpcError;
 use crate::state::AppState;
@@ -57,10 +57,10 @@ pub(super) async fn get(State(state): State<AppState>, args: Args) -> CommandRes
     let now = Mtime { seconds: i64::try_from(now.as_secs()).unwrap_or(0), nanos: 0 };
     let archive = state.node.archive(&object, &name, Some(now)).await?;
     let pieces = match archive.length {
-        Some(_) => archive.pieces.boxed(),
+        Some(_) => archive.pieces,
         None => content_limits::bounded(&state, archive.pieces, Remedy::Rpc).boxed(),
     };
-    let pieces = begun(gathered(pieces).boxed()).await?;
+    let pieces = begun(gathered(pieces)).await?;
     Ok(match level.zip(place) {
         Some((level, place)) => {
             let compressed = gzipped(pieces.boxed(), level, place, state.compression.turns());

@@ -3,6 +3,8 @@
 use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result};
 
+use super::options::go_number;
+
 /// Error of Kubo for functions that it knows and does not allow.
 const INSECURE: &str = "potentially insecure hash functions not allowed";
 
@@ -21,6 +23,15 @@ pub(super) fn named(name: &str, unknown: impl FnOnce(Error) -> Error) -> Result<
 pub(super) fn known(name: &str) -> Result<HashFunction> {
     let name = name.to_lowercase();
     named(&name, |_| Error::unsupported(format!("unrecognized hash function: {name:?}")))
+}
+
+/// Same as [`named`], with the errors of Kubo where it looks up the name, or the number, among all multicodecs.
+pub(super) fn multicodec(name: &str) -> Result<HashFunction> {
+    if let Some(code) = go_number(name) {
+        let unknown = format!("invalid cid: unknown multihash code {code} (0x{code:x}): no such hash registered");
+        return HashFunction::from_code(code).map_err(|_| Error::unsupported(unknown));
+    }
+    named(name, |_| Error::unsupported(format!("unknown multicodec: {name:?}")))
 }
 
 fn is_insecure(name: &str) -> bool {

@@ -3,12 +3,12 @@
 
 use axum::extract::{Request, State};
 use ipfrs_core::limits::MAX_BLOCK_BYTES;
-use ipfrs_core::{Base, Error, Result, to_base};
+use ipfrs_core::{Base, Error, Result};
 use ipfrs_node::{KeyFormat, KeyType, Name, NamedKey};
 use ipfrs_rpc::types::{Key, Keys, RenamedKey, SignatureCheck, Signed};
 use zeroize::Zeroizing;
 
-use super::args::Args;
+use super::args::{Args, text_base};
 use super::command_result::CommandResult;
 use super::multipart::one_file;
 use super::output;
@@ -42,13 +42,8 @@ impl KeyEncoding {
     pub(super) fn named(name: &str) -> Result<Self> {
         match name {
             "b58mh" | "v0" => Ok(Self::PeerId),
-            // Multibase prefixes that are also accepted as names.
-            "k" => Ok(Self::Cid(Base::Base36Lower)),
-            "b" => Ok(Self::Cid(Base::Base32Lower)),
-            "z" => Ok(Self::Cid(Base::Base58Btc)),
-            name => to_base(name).map(Self::Cid).map_err(|e| {
-                Error::invalid(format!("unsupported multibase encoding: {name}: {e}; b58mh is a peer ID"))
-            }),
+            "" => Err(Error::invalid("empty multibase encoding")),
+            name => text_base(name).map(Self::Cid).map_err(|e| Error::invalid(format!("{e}; b58mh is a peer ID"))),
         }
     }
 
@@ -124,7 +119,7 @@ pub(super) async fn sign(State(state): State<AppState>, args: Args, request: Req
     let message = one_file(&state.memory, request, "data", MAX_MESSAGE_BYTES).await?;
     let (key, signature) = state.node.sign_message(args.nonempty_text("key").unwrap_or("self"), &message.bytes).await?;
     let signature = format!("{}{}", Base::Base64Url.code(), Base::Base64Url.encode(signature));
-    Ok(output::object(Signed { key: encoding.key(&key)?, signature }))
+    Ok(output::only_object(&Signed { key: encoding.key(&key)?, signature }, args.takes_trailers))
 }
 
 /// `key/verify?signature=[&key=][&ipns-base=]`: verifies a signature, in any multibase, over the body.
@@ -137,7 +132,7 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args, request: R
     let message = one_file(&state.memory, request, "data", MAX_MESSAGE_BYTES).await?;
     let key = args.nonempty_text("key").unwrap_or("self");
     let (key, signature_valid) = state.node.verify_message(key, &message.bytes, &signature).await?;
-    Ok(output::object(SignatureCheck { key: encoding.key(&key)?, signature_valid }))
+    Ok(output::only_object(&SignatureCheck { key: encoding.key(&key)?, signature_valid }, args.takes_trailers))
 }
 
 fn decode_multibase(text: &str) -> Option<Vec<u8>> {

@@ -21,6 +21,7 @@ use ipfrs_node::LinkName;
 use percent_encoding::percent_decode;
 
 use super::command_result::has_body;
+use super::disposition::{is_escaped, parameter};
 use crate::body::{Whole, append, broken_body, whole};
 use crate::error::RpcError;
 
@@ -98,6 +99,10 @@ impl Parts {
     pub(super) async fn next(&mut self) -> Result<Option<Part>> {
         let field = self.parser.next_field().await.map_err(multipart_error)?;
         self.claims.fetch_add(1, Ordering::Relaxed);
+        // The parser takes the first lines of the content of such a part for its head.
+        if field.as_ref().is_some_and(|field| field.headers().is_empty()) {
+            return Err(Error::invalid("expected a file argument: a part of the multipart body has no headers"));
+        }
         Ok(field.map(|field| Part { memory: self.memory.clone(), field, claims: self.claims.clone() }))
     }
 
@@ -222,73 +227,6 @@ fn file_name(headers: &HeaderMap) -> LinkName {
     name.into()
 }
 
-/// Whether every `%` begins an escape.
-fn is_escaped(name: &[u8]) -> bool {
-    let is_escape = |rest: &[u8]| rest.get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
-    name.split(|byte| *byte == b'%').skip(1).all(is_escape)
-}
-
-/// Characters that a token cannot hold (RFC 2045, 5.1).
-const SPECIALS: &[u8] = b"()<>@,;:\\\"/[]?=";
-
-/// Returns the value of a parameter of `Content-Disposition`, as Go's `mime` package reads it: one with a character set
-/// (`key*=utf-8''%C3%A9`, RFC 2231) is preferred.
-pub(super) fn parameter(disposition: &[u8], key: &str) -> Option<Vec<u8>> {
-    let (mut plain, mut extended) = (None, None);
-    let mut rest = after(disposition, b';');
-    while !rest.is_empty() {
-        let (name, value, next) = first_parameter(rest);
-        if name.eq_ignore_ascii_case(key.as_bytes()) {
-            plain = plain.or(Some(value));
-        } else if name.strip_suffix(b"*").is_some_and(|name| name.eq_ignore_ascii_case(key.as_bytes())) {
-            extended = extended.or_else(|| in_charset(&value));
-        }
-        rest = next;
-    }
-    extended.or(plain)
-}
-
-/// Returns what follows the first `end`.
-fn after(text: &[u8], end: u8) -> &[u8] {
-    text.iter().position(|byte| *byte == end).map_or(&[], |at| &text[at + 1..])
-}
-
-/// Splits `name=value; ...` into the name, the value and the parameters after it. The value is a token or a quoted
-/// string.
-fn first_parameter(text: &[u8]) -> (&[u8], Vec<u8>, &[u8]) {
-    let end = text.iter().position(|byte| matches!(byte, b'=' | b';')).unwrap_or(text.len());
-    let name = text[..end].trim_ascii();
-    let Some(value) = text[end..].strip_prefix(b"=").map(<[u8]>::trim_ascii_start) else {
-        return (name, Vec::new(), after(text, b';'));
-    };
-    let Some(quoted) = value.strip_prefix(b"\"") else {
-        let token = value.split(|byte| *byte == b';').next().unwrap_or_default();
-        return (name, token.trim_ascii().to_owned(), after(value, b';'));
-    };
-    let (mut text, mut at) = (Vec::new(), 0);
-    while let Some(byte) = quoted.get(at) {
-        match (byte, quoted.get(at + 1)) {
-            (b'"', _) => break,
-            // Browsers send paths of Windows without escapes: a backslash before a letter stands for itself.
-            (b'\\', Some(next)) if SPECIALS.contains(next) => {
-                text.push(*next);
-                at += 1;
-            }
-            _ => text.push(*byte),
-        }
-        at += 1;
-    }
-    (name, text, after(quoted.get(at..).unwrap_or_default(), b';'))
-}
-
-/// Decodes `charset'language'text`; `None` for a character set other than UTF-8 and ASCII.
-fn in_charset(value: &[u8]) -> Option<Vec<u8>> {
-    let mut fields = value.splitn(3, |byte| *byte == b'\'');
-    let (charset, _language, text) = (fields.next()?, fields.next()?, fields.next()?);
-    let is_known = [&b"utf-8"[..], b"us-ascii"].iter().any(|known| charset.eq_ignore_ascii_case(known));
-    is_known.then(|| percent_decode(text).collect())
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use ipfrs_node::{MemoryStore, Node, NodeConfig};
@@ -351,6 +289,15 @@ pub(super) mod tests {
         assert_eq!(part.file_name(), "a");
         assert_eq!(part.whole(100, "the file", "send less").await.unwrap().bytes, b"content"[..]);
         assert!(parts.next().await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn part_without_headers_is_refused() {
+        let (_repo, pool) = pool().await;
+        for form in ["--b\r\n\r\nx\r\n--b\r\n\r\ny\r\n--b--\r\n", "--b\r\n\r\nx\r\n\r\ny\r\n--b--\r\n"] {
+            let refused = Parts::new(&pool, Body::from(form), "b".into()).next().await.err().unwrap();
+            assert!(refused.message().starts_with("expected a file argument"), "{refused}");
+        }
     }
 
     #[tokio::test]

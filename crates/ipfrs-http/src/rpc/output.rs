@@ -119,6 +119,12 @@ where
     plain_objects(lines, takes_trailers)
 }
 
+/// Returns the same response as [`objects`] for a single object. Kubo also sends results of some commands that are
+/// always one object as a stream.
+pub(super) fn only_object(value: &impl Serialize, takes_trailers: bool) -> Response {
+    objects(stream::iter([line(value)]), takes_trailers)
+}
+
 /// Same as [`objects`], but only the trailer states an error, as in Kubo. Kubo's Go client fails at Kubo's error object
 /// if the `Type` of the other objects is a number.
 pub(super) fn plain_objects<S>(lines: S, takes_trailers: bool) -> Response

@@ -139,9 +139,9 @@ fn summary(collected: &GcReport) -> GcSummary {
     }
 }
 
-/// `repo/verify[?drop=][&heal=][&heal-timeout=]`: sends a line for each corrupt block, and the number of blocks checked
-/// so far. With `drop`, removes corrupt blocks; with `heal`, also retrieves them. Fails at the end if any block is
-/// corrupt and was not repaired as requested.
+/// `repo/verify[?drop=][&heal=][&heal-timeout=]`: sends a line for each block that is corrupt or unreadable, and the
+/// number of blocks checked so far. With `drop`, removes corrupt blocks; with `heal`, also retrieves them. Fails at the
+/// end if any block is corrupt and was not repaired as requested, or cannot be read.
 pub(super) async fn verify(State(state): State<AppState>, args: Args) -> CommandResult {
     let render = args.render;
     let repair = repair(&args)?;
@@ -149,19 +149,22 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Command
         let (sender, mut events) = channel(WAITING_EVENTS);
         let reporting = async {
             while let Some(event) = events.recv().await {
-                let line = match event {
-                    Verifying::Checked(progress) => VerifyLine { msg: String::new(), progress },
-                    Verifying::Corrupt(cid, outcome) => {
-                        let (cid, why, repair) = (render.cid(&cid)?, part_text(&outcome.0), repair_text(&outcome.1));
-                        VerifyLine { msg: format!("block {cid} was corrupt ({why}){repair}"), progress: 0 }
+                let (what, cid, outcome) = match event {
+                    Verifying::Checked(progress) => {
+                        lines.send(&VerifyLine { msg: String::new(), progress }).await?;
+                        continue;
                     }
+                    Verifying::Corrupt(cid, outcome) => ("corrupt", cid, outcome),
+                    Verifying::Unreadable(cid, outcome) => ("unreadable", cid, outcome),
                 };
-                lines.send(&line).await?;
+                let (cid, why, repair) = (render.cid(&cid)?, part_text(&outcome.0), repair_text(&outcome.1));
+                let msg = format!("block {cid} was {what} ({why}){repair}");
+                lines.send(&VerifyLine { msg, progress: 0 }).await?;
             }
             Ok::<_, Error>(())
         };
         let (verified, ()) = futures::try_join!(state.node.verify(repair, sender), reporting)?;
-        if verified.corrupt == 0 {
+        if verified.corrupt + verified.unreadable == 0 {
             if let Some(lost) = state.node.lost_blocks().await? {
                 return Err(Error::corrupt(format!("verify complete, all blocks validated, but {lost}")));
             }
@@ -171,7 +174,10 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Command
         let msg = verify_summary(&verified);
         match repair {
             Repair::None => {
-                let remedy = "remove them (repo/verify with drop) and add their content again, or use heal";
+                let remedy = match verified.corrupt {
+                    0 => "they may be intact: remove the cause, and verify again",
+                    _ => "remove them (repo/verify with drop) and add their content again, or use heal",
+                };
                 Err(Error::corrupt(format!("{msg}: {remedy}")))
             }
             _ if verified.not_removed + verified.not_retrieved > 0 => Err(Error::corrupt(msg)),
@@ -205,10 +211,11 @@ fn repair_text(repaired: &Repaired) -> String {
     }
 }
 
-/// Returns the counts of corrupt blocks in the words of Kubo.
+/// Returns the counts of corrupt blocks in the words of Kubo, with that of unreadable blocks.
 fn verify_summary(verified: &Verified) -> String {
     let mut text = format!("verify complete, {} blocks corrupt", verified.corrupt);
     let counts = [
+        (verified.unreadable, "unreadable"),
         (verified.removed, "removed"),
         (verified.not_removed, "failed to remove"),
         (verified.retrieved, "healed"),

@@ -77,8 +77,8 @@ pub(super) async fn connect(State(state): State<AppState>, args: Args) -> Comman
     Ok(output::object(Lines { strings }))
 }
 
-/// `swarm/disconnect?arg=address[&arg=...]`: closes the connections to peers. As in Kubo, a malformed address refuses
-/// all of them, and that a peer is not connected is no error.
+/// `swarm/disconnect?arg=address[&arg=...]`: closes the connections to addresses, and all connections to a peer
+/// for `/p2p/ID`. As in Kubo, a malformed address refuses all of them, and a missing connection is no error.
 pub(super) async fn disconnect(State(state): State<AppState>, args: Args) -> CommandResult {
     let addresses = args.required("address")?;
     state.node.check_peer_addresses(addresses)?;

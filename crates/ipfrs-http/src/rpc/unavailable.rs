@@ -2,6 +2,7 @@
 //! subsystem is disabled. Clients recognize the texts, so remedies are in docs/API.md and in `ipfrs-cli`.
 
 use axum::extract::{Request, State};
+use futures::stream;
 use ipfrs_core::multiformats::decode_multibase;
 use ipfrs_core::{Error, Result};
 use ipfrs_rpc::types::PubsubState;
@@ -150,9 +151,10 @@ pub(super) async fn reset_pubsub() -> CommandResult {
     Ok(output::object(json!({ "deleted": 0 })))
 }
 
-/// `provide/clear`: returns the number of announcements that are removed from the queue.
-pub(super) async fn clear_provides() -> CommandResult {
-    Ok(output::object(0))
+/// `provide/clear[?quiet=]`: returns the number of announcements that are removed from the queue, or nothing.
+pub(super) async fn clear_provides(args: Args) -> CommandResult {
+    let count = (!args.is_set("quiet")).then(|| output::line(&0));
+    Ok(output::objects(stream::iter(count), args.takes_trailers))
 }
 
 /// `provide/once?arg=cid[&arg=...]`.

@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 
 use super::batch_body::{is_car, json};
 use super::parameters;
-use crate::access::StoredContent;
+use crate::access::StoredObject;
 use crate::body::{self, Whole};
 use crate::error::{Problem, part_text};
 use crate::request_id::RequestId;
@@ -234,7 +234,7 @@ fn render(outcome: BatchPutOutcome, transaction: &str, id: &RequestId) -> Result
             let stored = batch.stored.first().map(|first| stored_blocks(&first.cid, batch.stored.len()));
             let mut response = Json(batch).into_response();
             if let Some(stored) = stored {
-                response.extensions_mut().insert(StoredContent(stored));
+                response.extensions_mut().insert(StoredObject(stored));
             }
             Ok(response)
         }

@@ -14,6 +14,7 @@ use ipfrs_rpc::types::{ApiKey, ApiKeys, CreatedApiKey, NewApiKey};
 
 use super::batch_body;
 use super::parameters::InPath;
+use crate::access::StoredObject;
 use crate::body;
 use crate::error::Problem;
 use crate::request_id::RequestId;
@@ -42,7 +43,8 @@ pub(super) async fn create(
         Ok(CreatedApiKey { token: created.token.to_string(), key: shown(&created.info) })
     };
     let created = created.await.map_err(|e| Problem::new(e, &id))?;
-    Ok((StatusCode::CREATED, unstored(Json(created))).into_response())
+    let stored = Extension(StoredObject(created.key.id.clone()));
+    Ok((StatusCode::CREATED, stored, unstored(Json(created))).into_response())
 }
 
 /// `DELETE /v1/auth/keys/{id}`.

@@ -18,6 +18,7 @@ use ipfrs_node::{NewUpload, UploadStatus};
 use super::parameters::{self, InPath};
 use super::refusal::Refusal;
 use super::upload::{self, Query};
+use crate::access::StoredObject;
 use crate::body::{self, header_text};
 use crate::origin;
 use crate::request_id::{RequestId, X_OPERATION_ID};
@@ -182,7 +183,7 @@ async fn create(state: &AppState, request: Request) -> Result<Response, Refusal>
     let upload = state.node.begin_upload(new, announced, first).await?;
     let mut headers = headers_of(&upload);
     headers.insert(LOCATION, header_text(&format!("/v1/stream/upload/{}", upload.id)));
-    Ok((StatusCode::CREATED, headers).into_response())
+    Ok(with_stored(&upload, (StatusCode::CREATED, headers)))
 }
 
 async fn head(state: &AppState, headers: &HeaderMap, upload: &str) -> Result<Response, Refusal> {
@@ -206,13 +207,19 @@ async fn patch(state: &AppState, request: Request, upload: &str) -> Result<Respo
     let offset = number(request.headers(), &UPLOAD_OFFSET)?;
     let announced = http_body::Body::size_hint(request.body()).exact();
     let upload = state.node.continue_upload(upload, offset, announced, body::pieces(request.into_body())).await?;
-    Ok((StatusCode::NO_CONTENT, headers_of(&upload)).into_response())
+    Ok(with_stored(&upload, (StatusCode::NO_CONTENT, headers_of(&upload))))
 }
 
 async fn delete(state: &AppState, headers: &HeaderMap, upload: &str) -> Result<Response, Refusal> {
     check_version(headers)?;
     state.node.end_upload(upload).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Returns the response to a request that may have finished an upload, with the content for the audit log.
+fn with_stored(upload: &UploadStatus, response: impl IntoResponse) -> Response {
+    let stored = upload.uploaded.as_ref().map(|uploaded| Extension(StoredObject(uploaded.cid.to_string())));
+    (stored, response).into_response()
 }
 
 /// Returns the headers of every response about an upload.

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::parameters::repeated;
 use super::refusal::Refusal;
-use crate::access::StoredContent;
+use crate::access::StoredObject;
 use crate::body::{self, header_text};
 use crate::request_id::{RequestId, X_OPERATION_ID, operation_id};
 use crate::state::AppState;
@@ -42,7 +42,7 @@ pub(super) async fn upload(state: &AppState, request: Request, id: &RequestId) -
     let operation = header_text(query.operation.as_str());
     let mut response = match import(state, query, request).await {
         Ok(answer) => {
-            let stored = StoredContent(answer.cid.clone());
+            let stored = StoredObject(answer.cid.clone());
             let mut response = Json(answer).into_response();
             response.extensions_mut().insert(stored);
             response

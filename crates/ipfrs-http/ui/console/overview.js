@@ -65,11 +65,12 @@ function plot(before, now) {
   const hits = rate("ipfrs_cache_hits_total", undefined);
   const lookups = hits + rate("ipfrs_cache_misses_total", undefined);
   const add = (/** @type {Chart} */ chart, /** @type {number[]} */ ...values) => chart.push(now.time, values);
-  // The request for the metrics does not count.
-  const requests = rate("ipfrs_http_requests_total", ({ endpoint }) => endpoint !== "/metrics");
+  // Requests for the metrics do not count.
+  const isNoScrape = (/** @type {Record<string, string>} */ { endpoint }) => !["/metrics", "/debug/metrics/prometheus"].includes(endpoint);
+  const requests = rate("ipfrs_http_requests_total", isNoScrape);
   add(charts.requests, requests, rate("ipfrs_grpc_requests_total", undefined));
-  add(charts.latency, ...[0.99, 0.9, 0.5].map((share) => now.percentile(before, DURATION, share, ({ endpoint }) => endpoint !== "/metrics")));
-  add(charts.traffic, rate("ipfrs_http_response_size_bytes_sum", ({ endpoint }) => endpoint !== "/metrics"), rate("ipfrs_upload_bytes_total", undefined));
+  add(charts.latency, ...[0.99, 0.9, 0.5].map((share) => now.percentile(before, DURATION, share, isNoScrape)));
+  add(charts.traffic, rate("ipfrs_http_response_size_bytes_sum", isNoScrape), rate("ipfrs_upload_bytes_total", undefined));
   add(charts.open, now.sum("ipfrs_http_connections_active"), now.sum("ipfrs_http_requests_active"), now.sum("ipfrs_websocket_connections_active"));
   add(charts.failures, rate("ipfrs_http_requests_total", status("4")), rate("ipfrs_http_requests_total", status("5")), rate("ipfrs_refusals_total", undefined));
   add(charts.blocks, rate("ipfrs_blocks_retrieved_total", undefined), rate("ipfrs_blocks_stored_total", undefined), rate("ipfrs_gc_removed_blocks_total", undefined));

@@ -1,14 +1,19 @@
 //! Credentials in settings, which are never shown.
 
-use ipfrs_core::without_credentials;
+use ipfrs_core::{without_credentials, without_queries};
 use toml::Value;
 
 use super::file::HIDDEN;
 
-/// Replaces user names and passwords in URLs, and the keys of private networks.
+/// Returns a text with placeholders for the user names, passwords and queries in its URLs.
+pub(super) fn safe_text(text: &str) -> String {
+    without_queries(&without_credentials(text, HIDDEN), HIDDEN)
+}
+
+/// Replaces user names, passwords and queries in URLs, and the keys of private networks.
 pub(super) fn hide_credentials(value: &mut Value) {
     match value {
-        Value::String(text) => *text = without_credentials(text, HIDDEN),
+        Value::String(text) => *text = safe_text(text),
         Value::Array(values) => values.iter_mut().for_each(hide_credentials),
         Value::Table(values) => values.iter_mut().for_each(|(key, value)| match key.as_str() {
             "private_network_key" | "password_sha256" | "secret" if value.as_str() != Some("") => {

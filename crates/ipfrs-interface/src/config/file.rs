@@ -202,7 +202,9 @@ fn check_start(config: &Config, repo: Option<&Path>) -> Result<()> {
 /// Whether a value contains what is shown in place of credentials.
 fn has_placeholder(value: &serde_json::Value) -> bool {
     match value {
-        serde_json::Value::String(text) => text == HIDDEN || text.contains(&format!("://{HIDDEN}@")),
+        serde_json::Value::String(text) => {
+            text == HIDDEN || [format!("://{HIDDEN}@"), format!("?{HIDDEN}")].iter().any(|part| text.contains(part))
+        }
         serde_json::Value::Array(values) => values.iter().any(has_placeholder),
         serde_json::Value::Object(fields) => fields.values().any(has_placeholder),
         _ => false,

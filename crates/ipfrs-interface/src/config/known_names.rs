@@ -2,6 +2,14 @@
 
 use super::{SECTIONS, Section};
 
+/// Returns why a key stands above all sections: the sections that have a key of this name, if there are any.
+pub(super) fn key_without_section(name: &str) -> Option<String> {
+    let sections = SECTIONS.iter().filter(|section| (section.keys)().contains(&name));
+    let sections: Vec<_> = sections.map(|section| format!("[{}]", section.name)).collect();
+    (!sections.is_empty())
+        .then(|| format!("{name} is in no section: write it below the line {}", sections.join(" or ")))
+}
+
 /// Returns the section of this name, or why there is none, with the name that was probably meant.
 pub(super) fn known_section(name: &str) -> Result<&'static Section, String> {
     if let Some(section) = SECTIONS.iter().find(|section| section.name == name) {

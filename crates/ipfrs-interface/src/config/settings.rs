@@ -6,20 +6,21 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use ipfrs_core::{Error, ErrorKind, Result, without_credentials};
+use ipfrs_core::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
-use super::credentials::hide_credentials;
-use super::file::{HIDDEN, parsed_key};
-use super::known_names::{known_key, known_section, nearest};
+use super::credentials::{hide_credentials, safe_text};
+use super::file::parsed_key;
+use super::known_names::{key_without_section, known_key, known_section, nearest};
+use super::plain_words::in_plain_words;
 use super::{Config, ConfigFile, SECTIONS};
 
 /// Prefix of the environment variables that contain settings.
 const ENV_PREFIX: &str = "IPFRS_";
-/// Suffixes of variables that are not settings: the path of the repo, the token of a caller, and the password for `bench
-/// ingest`.
+/// Suffixes of variables that are not settings: the path of the repo, the token of a caller, and the password for
+/// `bench ingest`.
 const OTHER_VARIABLES: [&str; 3] = ["path", "token", "ingest_password"];
 /// Suffixes that users could expect, and what to use instead.
 const MISTAKEN_VARIABLES: [(&str, &str); 3] =
@@ -112,6 +113,8 @@ struct Setting {
     /// number.
     text: Option<String>,
     origin: Origin,
+    /// Origins of the entries of a table in a file or text.
+    entries: BTreeMap<String, Origin>,
 }
 
 /// All settings that any source contains.
@@ -189,7 +192,11 @@ impl Settings {
         let mut values: Table = toml::from_str(text).map_err(invalid_toml)?;
         for (name, spanned_table) in spanned_tables.get_ref() {
             let origin = at(name.span().start);
-            let section = known_section(name.get_ref()).map_err(|why| Error::invalid(format!("{origin}: {why}")))?;
+            let section = known_section(name.get_ref()).map_err(|why| {
+                let is_key = spanned_table.get_ref().as_table().is_none();
+                let why = is_key.then(|| key_without_section(name.get_ref())).flatten().unwrap_or(why);
+                Error::invalid(format!("{origin}: {why}"))
+            })?;
             let (Some(keys), Some(Value::Table(mut values))) =
                 (spanned_table.get_ref().as_table(), values.remove(section.name))
             else {
@@ -198,12 +205,15 @@ impl Settings {
                     name = section.name
                 )));
             };
-            for name in keys.keys() {
+            for (name, spanned_value) in keys {
                 let origin = at(name.span().start);
                 let key =
                     known_key(section, name.get_ref()).map_err(|why| Error::invalid(format!("{origin}: {why}")))?;
+                let inner = spanned_value.get_ref().as_table().into_iter().flatten();
+                let entries = inner.map(|(name, _)| (name.get_ref().clone().into_owned(), at(name.span().start)));
+                let entries = entries.collect();
                 if let Some(value) = values.remove(key) {
-                    self.by_key.insert((section.name, key), Setting { value, text: None, origin });
+                    self.by_key.insert((section.name, key), Setting { value, text: None, origin, entries });
                 }
             }
         }
@@ -273,7 +283,10 @@ impl Settings {
             }
             // A value that is not a table is refused later.
             Some(_) => {}
-            None => drop(self.by_key.insert(LINKS_KEY, Setting { value: Value::Table(links), text: None, origin })),
+            None => {
+                let setting = Setting { value: Value::Table(links), text: None, origin, entries: BTreeMap::new() };
+                self.by_key.insert(LINKS_KEY, setting);
+            }
         }
         Ok(())
     }
@@ -333,7 +346,7 @@ impl Settings {
             config.validate().map_err(|error| self.locate(error))?;
             Ok(config)
         });
-        checked.map_err(|error| Error::new(error.kind(), without_credentials(error.message(), HIDDEN)))
+        checked.map_err(|error| Error::new(error.kind(), safe_text(error.message())))
     }
 
     /// Returns one section, from its defaults and the settings.
@@ -348,13 +361,14 @@ impl Settings {
         of_section.map(|(&(_, key), setting)| Ok((key.to_owned(), value_for::<T>(section, key, setting)?))).collect()
     }
 
-    /// Prepends the place to a message of the form `section.key = value: why`.
+    /// Prepends the place to a message of the form `section.key = value: why` or `section.key: why`.
     fn locate(&self, error: Error) -> Error {
-        let name = error.message().split(' ').next().unwrap_or_default();
-        let found = name.split_once('.').and_then(|(section, key)| {
+        let name = error.message().split(' ').next().unwrap_or_default().trim_end_matches(':');
+        let found = name.split_once('.').and_then(|(section, rest)| {
             // If the value of a key is a table, the message may name an entry of it.
-            let key = key.split('.').next().unwrap_or(key);
-            self.by_key.iter().find(|((a, b), _)| *a == section && *b == key).map(|(_, setting)| &setting.origin)
+            let (key, entry) = rest.split_once('.').unwrap_or((rest, ""));
+            let (_, setting) = self.by_key.iter().find(|((a, b), _)| *a == section && *b == key)?;
+            Some(setting.entries.get(entry.trim_matches('"')).unwrap_or(&setting.origin))
         });
         match found {
             Some(origin) => Error::new(error.kind(), format!("{origin}: {}", error.message())),
@@ -447,7 +461,8 @@ fn from_text(text: &str, origin: Origin) -> Setting {
     // As in the file: 8080, true, [1, 2], "text". Text that is not a TOML value is a string without quotes.
     let parsed = toml::from_str::<Table>(&format!("value = {text}")).ok().filter(|table| table.len() == 1);
     let value = parsed.and_then(|mut table| table.remove("value"));
-    Setting { value: value.unwrap_or_else(|| Value::String(text.to_owned())), text: Some(text.to_owned()), origin }
+    let value = value.unwrap_or_else(|| Value::String(text.to_owned()));
+    Setting { value, text: Some(text.to_owned()), origin, entries: BTreeMap::new() }
 }
 
 /// Returns the value of `setting` in a form that `T` accepts. Every section has defaults for all keys, so a single
@@ -467,29 +482,30 @@ fn value_for<T: DeserializeOwned>(section: &str, key: &str, setting: &Setting) -
         let forms = "a table of users, each with `secret`, a text, and `paths`, a list of texts";
         return Err(Error::invalid(format!("{}: auth.rpc must be {forms}", setting.origin)));
     }
+    if let Some(wrong) = wrong_entry(section, key, setting, deserialize_alone) {
+        return Err(wrong);
+    }
     let expected = in_plain_words(error.message());
     let mut value = setting.value.clone();
     hide_credentials(&mut value);
     Err(Error::new(ErrorKind::InvalidInput, format!("{}: {section}.{key} = {value}: {expected}", setting.origin)))
 }
 
-/// Replaces type names in messages of serde, such as `expected u16`, by descriptions for users.
-fn in_plain_words(message: &str) -> String {
-    const WORDS: [(&str, &str); 8] = [
-        ("u16", "an integer from 0 to 65535"),
-        ("u32", "an integer from 0 to 4294967295"),
-        ("u64", "an integer of 0 or more"),
-        ("usize", "an integer of 0 or more"),
-        ("a boolean", "true or false"),
-        ("path string", "a path in quotes"),
-        ("a sequence", "a list in brackets"),
-        ("a map", "a table"),
-    ];
-    let message = message.trim();
-    for (word, plain) in WORDS {
-        if let Some(start) = message.strip_suffix(word).and_then(|start| start.strip_suffix("expected ")) {
-            return format!("{start}expected {plain}");
-        }
-    }
-    message.to_owned()
+/// Returns the error for the first entry of a table that is not accepted by itself.
+fn wrong_entry(
+    section: &str,
+    key: &str,
+    setting: &Setting,
+    accept: impl Fn(&Value) -> std::result::Result<(), toml::de::Error>,
+) -> Option<Error> {
+    setting.value.as_table()?.iter().find_map(|(name, entry)| {
+        let mut alone = Value::Table(Table::from_iter([(name.clone(), entry.clone())]));
+        let error = accept(&alone).err()?;
+        hide_credentials(&mut alone);
+        let origin = setting.entries.get(name).unwrap_or(&setting.origin);
+        let is_bare = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        let shown = if is_bare { name.clone() } else { format!("{name:?}") };
+        let (value, expected) = (&alone[name.as_str()], in_plain_words(error.message()));
+        Some(Error::invalid(format!("{origin}: {section}.{key}.{shown} = {value}: {expected}")))
+    })
 }

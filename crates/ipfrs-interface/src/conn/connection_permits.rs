@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(other.units(), 1);
         held.truncate(40);
         assert!(permits.share(client(1)).is_some());
-        // Where no connection is left, all wait.
+        // All wait if no connection is left.
         let single = ConnectionPermits::new(1, false);
         let units = [1, 1, 2].map(|number| single.share(client(number)).map(|share| (share.units(), share)));
         assert_eq!(units.map(|share| share.unwrap().0), [1, 0, 0]);

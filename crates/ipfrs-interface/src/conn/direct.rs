@@ -1,6 +1,7 @@
-//! Requests without a body, which the front-end receives without hyper. A response that is ready at once and in one
-//! piece is written to the socket directly. hyper sends all others.
+//! Requests without a body, which the front-end receives without hyper. A response that is ready at once and in few
+//! pieces is written to the socket directly. hyper sends all others.
 
+use std::iter;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -21,6 +22,10 @@ use crate::request_log::Logged;
 /// Headers whose meaning depends on how hyper sends the body.
 const OF_HYPER: [HeaderName; 4] = [CONNECTION, DATE, TRAILER, TRANSFER_ENCODING];
 
+/// Maximum number of pieces of a body that is written directly. A range of less than [`LARGE_BYTES`] takes part of at
+/// most five leaves of 256 KiB.
+const MAX_PIECES: usize = 8;
+
 /// Future of a response.
 pub(crate) type Answering<F> = Pin<Box<Logged<<F as FrontEnd>::Answering>>>;
 
@@ -39,9 +44,23 @@ pub(crate) enum Answer<F: FrontEnd> {
 /// The body of a response whose head is written.
 pub(crate) struct Complete {
     pub(crate) bytes: Bytes,
-    /// The body that `bytes` came from, unless the response is cached. It holds the permit of the request, and records
-    /// the response when it is dropped.
+    /// Pieces after `bytes`.
+    pub(crate) more: Vec<Bytes>,
+    /// The body that the pieces came from, unless the response is cached. It holds the permit of the request, and
+    /// records the response when it is dropped.
     pub(crate) body: Option<Body>,
+}
+
+impl Complete {
+    /// Creates the body of a cached response.
+    pub(crate) fn cached(bytes: Bytes) -> Self {
+        Self { bytes, more: Vec::new(), body: None }
+    }
+
+    /// Returns the length of the body, in bytes.
+    pub(crate) fn length(&self) -> usize {
+        self.bytes.len() + self.more.iter().map(Bytes::len).sum::<usize>()
+    }
 }
 
 impl<F: FrontEnd> Begun<F> {
@@ -92,7 +111,7 @@ impl<F: FrontEnd> Begun<F> {
         };
         match complete {
             Ok(complete) => {
-                write_head(head, method, parts.status, &parts.headers, complete.bytes.len(), now.into_std());
+                write_head(head, method, parts.status, &parts.headers, complete.length(), now.into_std());
                 Ok(complete)
             }
             Err(body) => Err(Box::new(Self { deadline, answer: Answer::Ready(Response::from_parts(parts, body)) })),
@@ -100,26 +119,41 @@ impl<F: FrontEnd> Begun<F> {
     }
 }
 
-/// Returns the content of a body if it is ready and in one piece. Longer bodies are sent by hyper, which corks the
+/// Returns the content of a body if it is ready and in few pieces. Longer bodies are sent by hyper, which corks the
 /// socket for them.
 fn whole(mut body: Body, cx: &mut Context<'_>) -> Result<Complete, Body> {
+    let mut complete = Complete::cached(Bytes::new());
     if body.is_end_stream() {
-        return Ok(Complete { bytes: Bytes::new(), body: Some(body) });
+        complete.body = Some(body);
+        return Ok(complete);
     }
-    let Some(length) = body.size_hint().exact().filter(|length| (1..LARGE_BYTES).contains(length)) else {
+    let Some(mut left) = body.size_hint().exact().filter(|length| (1..LARGE_BYTES).contains(length)) else {
         return Err(body);
     };
-    match Pin::new(&mut body).poll_frame(cx) {
-        Poll::Pending => Err(body),
-        Poll::Ready(None) => Err(body),
-        Poll::Ready(Some(first)) => match first.map(Frame::into_data) {
-            Ok(Ok(bytes)) if bytes.len() as u64 == length => Ok(Complete { bytes, body: Some(body) }),
-            first => {
-                let first = first.map(|frame| frame.map_or_else(|frame| frame, Frame::data));
-                Err(Body::new(Started { first: Some(first), rest: body }))
+    for number in 0..MAX_PIECES {
+        let Poll::Ready(Some(frame)) = Pin::new(&mut body).poll_frame(cx) else { break };
+        match frame.map(Frame::into_data) {
+            Ok(Ok(bytes)) if bytes.len() as u64 <= left => {
+                left -= bytes.len() as u64;
+                match number {
+                    0 => complete.bytes = bytes,
+                    _ => complete.more.push(bytes),
+                }
+                if left == 0 {
+                    complete.body = Some(body);
+                    return Ok(complete);
+                }
             }
-        },
+            frame => {
+                let frame = frame.map(|frame| frame.map_or_else(|frame| frame, Frame::data));
+                body = Body::new(Started { first: Some(frame), rest: body });
+                break;
+            }
+        }
     }
+    let Complete { bytes, more, .. } = complete;
+    let pieces = iter::once(bytes).chain(more).filter(|piece| !piece.is_empty()).rev();
+    Err(pieces.fold(body, |rest, piece| Body::new(Started { first: Some(Ok(Frame::data(piece))), rest })))
 }
 
 /// A body whose first frame was read.
@@ -205,6 +239,13 @@ mod tests {
                     first: Some(Ok(Frame::data(Bytes::from_static(b"hel")))),
                     rest: Body::from("lo"),
                 })),
+                "/many" => Response::new((0..MAX_PIECES).fold(Body::from("o"), |rest, _| {
+                    Body::new(Started { first: Some(Ok(Frame::data(Bytes::from_static(b"l")))), rest })
+                })),
+                "/too-long" => Response::new(Body::new(Started {
+                    first: Some(Ok(Frame::data(Bytes::from_static(b"hel")))),
+                    rest: Body::new(Announced(2, Body::from("lo!"))),
+                })),
                 _ => Response::new(Body::from(vec![0; usize::try_from(LARGE_BYTES).unwrap()])),
             }))
         }
@@ -223,6 +264,25 @@ mod tests {
 
         fn count_refused(&self, _: &Refusal) -> HeaderValue {
             HeaderValue::from_static("id")
+        }
+    }
+
+    /// A body that announces another length than it has.
+    struct Announced(u64, Body);
+
+    impl HttpBody for Announced {
+        type Data = Bytes;
+        type Error = axum::Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+            Pin::new(&mut self.1).poll_frame(cx)
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(self.0)
         }
     }
 
@@ -258,7 +318,10 @@ mod tests {
             let mut head = Vec::new();
             let complete = begun.complete(&get.method, Instant::now(), &mut head, &mut cx);
             let head = String::from_utf8(head).unwrap();
-            complete.map(|complete| (head.split("Date: ").next().unwrap().to_owned(), complete.bytes))
+            complete.map(|complete| {
+                let body = [&[complete.bytes][..], &complete.more[..]].concat().concat();
+                (head.split("Date: ").next().unwrap().to_owned(), Bytes::from(body))
+            })
         };
         let written = |path: &str, lines: &str, body: &'static str| {
             (path.to_owned(), format!("HTTP/1.1 {lines}\r\n"), Bytes::from_static(body.as_bytes()))
@@ -267,14 +330,22 @@ mod tests {
             written("/whole", "200 OK\r\nContent-Length: 5", "hello"),
             written("/none", "200 OK\r\nContent-Length: 0", ""),
             written("/not-found", "404 Not Found\r\nContent-Length: 5", "hello"),
+            written("/pieces", "200 OK\r\nContent-Length: 5", "hello"),
         ] {
             assert_eq!(respond(&path).map_err(|_| path), Ok((head, body)));
         }
-        for path in ["/closing", "/stream", "/pieces", "/large"] {
+        let large = vec![0_u8; usize::try_from(LARGE_BYTES).unwrap()];
+        for (path, content) in [
+            ("/closing", b"hello".as_slice()),
+            ("/stream", b"hello".as_slice()),
+            ("/many", b"llllllllo".as_slice()),
+            ("/too-long", b"hello!".as_slice()),
+            ("/large", large.as_slice()),
+        ] {
             let Err(begun) = respond(path) else { panic!("{path}") };
             let Answer::Ready(response) = begun.answer else { panic!("{path}") };
             let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
-            assert!(path == "/large" || body == "hello", "{path}");
+            assert!(body == content, "{path}");
         }
     }
 }

@@ -327,7 +327,7 @@ impl<F: FrontEnd> IdleConnection<F> {
         {
             request_log::written(get.target, cacheable, self.peer, head, &answer);
             self.since = answer.start.into();
-            return Some((get.len, Complete { bytes: answer.body, body: None }));
+            return Some((get.len, Complete::cached(answer.body)));
         }
         let get = Get::parse(bytes, headers).filter(|get| get.len <= max_header_bytes)?;
         if get.is_cacheable
@@ -340,7 +340,7 @@ impl<F: FrontEnd> IdleConnection<F> {
                 self.last_headers = Some(Box::new(LastHeaders { lines: get.lines.into(), cacheable }));
             }
             self.since = answer.start.into();
-            return Some((get.len, Complete { bytes: answer.body, body: None }));
+            return Some((get.len, Complete::cached(answer.body)));
         }
         // The limits of heads.
         let extent = request_head::check(bytes, max_header_bytes).ok()??;

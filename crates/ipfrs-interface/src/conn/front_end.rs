@@ -48,7 +48,7 @@ pub(crate) trait FrontEnd: Clone + Send + Sync + 'static {
     /// Returns the response to an HTTP/1.1 GET request if it is cached: see [`Service::serialized_response`].
     fn serialized_response(
         &self,
-        path: &str,
+        target: &str,
         cacheable: &CacheableRequest,
         head: &mut Vec<u8>,
     ) -> Option<SerializedResponse>;
@@ -88,11 +88,11 @@ impl FrontEnd for Service {
 
     fn serialized_response(
         &self,
-        path: &str,
+        target: &str,
         cacheable: &CacheableRequest,
         head: &mut Vec<u8>,
     ) -> Option<SerializedResponse> {
-        self.serialized_response(path, cacheable, head)
+        self.serialized_response(target, cacheable, head)
     }
 
     fn count_refused(&self, refusal: &Refusal) -> HeaderValue {

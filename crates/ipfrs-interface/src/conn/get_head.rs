@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 
 use axum::http::header::{HOST, RANGE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use ipfrs_http::RAW_QUERY;
 
 /// Maximum number of headers. hyper handles requests with more headers, like all unusual requests.
 const MAX_HEADERS: usize = 32;
@@ -22,7 +23,7 @@ pub(crate) struct Get<'a> {
     pub(crate) len: usize,
     /// Header lines with the empty line at the end; empty if the request line has an unusual form.
     pub(crate) lines: &'a [u8],
-    /// Whether the response may be cached: GET without a query and `Range`.
+    /// Whether the response may be cached: GET without `Range` and without a query other than [`RAW_QUERY`].
     pub(crate) is_cacheable: bool,
 }
 
@@ -30,7 +31,8 @@ pub(crate) struct Get<'a> {
 const VERSION: &[u8] = b" HTTP/1.1\r\n";
 
 impl<'a> Get<'a> {
-    /// Parses the request at the start of `bytes`, if its head is complete. Its headers replace those in `headers`. Uses the parser of hyper with the same settings, so that both interpret requests in the same way.
+    /// Parses the request at the start of `bytes`, if its head is complete. Its headers replace those in `headers`.
+    /// Uses the parser of hyper with the same settings, so that both interpret requests in the same way.
     pub(crate) fn parse(bytes: &'a [u8], headers: &mut HeaderMap) -> Option<Self> {
         let mut found = [const { MaybeUninit::uninit() }; MAX_HEADERS];
         let mut request = httparse::Request::new(&mut []);
@@ -55,28 +57,36 @@ impl<'a> Get<'a> {
         }
         let first = memchr::memchr(b'\n', bytes).map_or(0, |end| end + 1);
         let lines = if bytes[..first].ends_with(VERSION) { &bytes[first..len] } else { &[] };
-        let is_cacheable = method == Method::GET && !target.contains('?') && !headers.contains_key(RANGE);
+        let is_cacheable = method == Method::GET && !path_of(target).contains('?') && !headers.contains_key(RANGE);
         headers.contains_key(HOST).then_some(Self { method, target, len, lines, is_cacheable })
     }
 
     /// Parses the GET request at the start of `bytes`, if its header lines equal `lines`, those of a cacheable request,
-    /// and only the path may differ.
+    /// and only the target may differ.
     pub(crate) fn like(bytes: &'a [u8], lines: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(b"GET ")?;
         let end = memchr::memchr(b' ', rest)?;
-        let (path, rest) = rest.split_at(end);
+        let (target, rest) = rest.split_at(end);
         if lines.is_empty() || !rest.strip_prefix(VERSION)?.starts_with(lines) {
             return None;
         }
+        let target = str::from_utf8(target).ok()?;
         // Without a branch for each byte.
-        let is_path = path.iter().fold(path.first() == Some(&b'/'), |is_path, byte| {
-            is_path & byte.is_ascii_graphic() & (*byte != b'?') & (*byte != b'#')
+        let is_path = path_of(target).bytes().fold(target.starts_with('/'), |is_path, byte| {
+            is_path & byte.is_ascii_graphic() & (byte != b'?') & (byte != b'#')
         });
-        let target = str::from_utf8(path).ok().filter(|_| is_path)?;
+        if !is_path {
+            return None;
+        }
         let first = b"GET ".len() + end + VERSION.len();
         let len = first + lines.len();
         Some(Self { method: Method::GET, target, len, lines: &bytes[first..len], is_cacheable: true })
     }
+}
+
+/// Returns the target of a request that may be cached without its query.
+fn path_of(target: &str) -> &str {
+    target.strip_suffix(RAW_QUERY).and_then(|path| path.strip_suffix('?')).unwrap_or(target)
 }
 
 fn is_supported(header: &httparse::Header<'_>) -> bool {
@@ -111,7 +121,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         let lines = Get::parse(GET.as_bytes(), &mut headers).unwrap().lines;
         assert_eq!(lines, &GET.as_bytes()["GET /ipfs/bafy/a%20b HTTP/1.1\r\n".len()..]);
-        for path in ["/", "/ipfs/bafy/a%20b", "/ipfs/other/~!$&'()*+,;=:@"] {
+        for path in ["/", "/ipfs/bafy/a%20b", "/ipfs/other/~!$&'()*+,;=:@", "/ipfs/bafy?format=raw"] {
             let bytes = format!("{}behind", GET.replacen("/ipfs/bafy/a%20b", path, 1));
             let get = Get::like(bytes.as_bytes(), lines).unwrap();
             assert_eq!((get.target, get.len, get.lines), (path, bytes.len() - "behind".len(), lines));
@@ -131,6 +141,8 @@ mod tests {
             ("/ipfs/", "/ip\u{e9}fs/"),
             ("/ipfs/bafy/a%20b", ""),
             ("b HTTP", "b?format=car HTTP"),
+            ("b HTTP", "b?a?format=raw HTTP"),
+            ("b HTTP", "b?format=raw&a HTTP"),
             ("b HTTP", "b# HTTP"),
             ("b HTTP", "b  HTTP"),
             ("HTTP/1.1", "HTTP/1.0"),
@@ -152,11 +164,15 @@ mod tests {
     fn responses_that_depend_on_more_than_the_path_are_not_cacheable() {
         let mut headers = HeaderMap::new();
         assert!(Get::parse(GET.as_bytes(), &mut headers).unwrap().is_cacheable);
+        let raw = GET.replacen("b HTTP", "b?format=raw HTTP", 1);
+        assert!(Get::parse(raw.as_bytes(), &mut headers).unwrap().is_cacheable);
         for (part, other) in [
             ("GET", "HEAD"),
             ("/ipfs/", "//x/?"),
             ("b HTTP", "b?format=car HTTP"),
             ("b HTTP", "b? HTTP"),
+            ("b HTTP", "b?a?format=raw HTTP"),
+            ("b HTTP", "b?format=raw&a HTTP"),
             ("User-Agent", "Range"),
         ] {
             let bytes = GET.replacen(part, other, 1);

@@ -1,5 +1,5 @@
-//! Certificates from an authority such as Let's Encrypt, by ACME (RFC 8555). The authority connects to the HTTPS port of
-//! each domain (TLS-ALPN-01, RFC 8737), so no other port and no change of the DNS is needed.
+//! Certificates from an authority such as Let's Encrypt, by ACME (RFC 8555). The authority connects to the HTTPS port
+//! of each domain (TLS-ALPN-01, RFC 8737), so no other port and no change of the DNS is needed.
 
 use std::collections::HashMap;
 use std::fs;

@@ -135,6 +135,8 @@ fn unknown_keys_are_errors_with_line_and_suggestion() {
         ("[cluster]\n", "line 1: unknown section [cluster]: this version of ipfrs does not use it"),
         ("[log]\n[server]\nport = \"x\n", "config.toml, line 3: "),
         ("log = 1\n", "config.toml, line 1: log is a section: write [log], with its keys on the lines below"),
+        ("\nmax_batch_size = 1\n", "line 2: max_batch_size is in no section: write it below the line [batch]"),
+        ("port = 1\n", "line 1: port is in no section: write it below the line [server] or [public] or "),
     ];
     for (text, expected) in cases {
         let complaint = complaint(text);
@@ -193,7 +195,7 @@ fn misspelt_variables_are_errors_and_foreign_ones_ignored() {
     ] {
         let config = load(name, value).unwrap();
         assert_eq!(config, Config::default(), "{name}");
-        // Those of services are no mistakes.
+        // Variables that Kubernetes sets for services are no mistakes.
         let is_noted = name == "IPFRS_FLEET_REGION";
         assert_eq!(config.ignored_variables(), if is_noted { vec![name.to_owned()] } else { Vec::new() });
     }
@@ -243,6 +245,23 @@ fn invalid_values_are_errors_with_line_and_range() {
             "are 0 to 1000000",
         ),
         ("[tls]\nrequire_client_certificate = true\n", "tls.require_client_certificate", "needs enabled = true"),
+        // The message names the wrong entry of a table.
+        (
+            "[gateway.hosts.\"a.org\"]\n[gateway.hosts.\"b.org\"]\nsubdomain = true\n",
+            "config.toml, line 2: gateway.hosts.\"b.org\" = { subdomain = true }: ",
+            "expected one of `subdomains`",
+        ),
+        (
+            "[tls.acme]\ncontact = \"\"\naccept_terms = \"yes\"\n",
+            "config.toml, line 3: tls.acme.accept_terms = \"yes\": ",
+            "expected true or false",
+        ),
+        ("[tls.acme]\n\ndomains = [\"*.a.org\"]\n", "config.toml, line 3: tls.acme.domains: ", "not a public name"),
+        // A message without the value has the line too.
+        ("[server]\n\nhosts = [\"a b\"]\n", "config.toml, line 3: server.hosts: \"a b\"", "give names without port"),
+        ("[server]\nhosts = [\"a.org\", \"*.*\"]\n", "line 2: server.hosts: \"*.*\" ", "or [] for all names"),
+        ("[ingest]\nuser = \"a\"\npassword_sha256 = \"b\"\n", "line 3: ingest.password_sha256: ", "64 hexadecimal"),
+        ("[retrieval]\ngateways = [\"ftp://a\"]\n", "line 2: retrieval.gateways: ", "https://HOST"),
         ("[grpc]\nmax_concurrent_calls = 0\n", "grpc.max_concurrent_calls = 0: ", "are 1 to 1000000"),
         ("[grpc]\nmax_calls_per_client = 1000001\n", "grpc.max_calls_per_client = 1000001", "are 0 to 1000000"),
     ];
@@ -357,6 +376,37 @@ fn resolvers_accept_one_or_a_list_and_name_invalid_ones() {
     ] {
         let complaint = complaint(text);
         assert!(complaint.contains(named) && complaint.starts_with("config.toml, line 2: "), "{text}: {complaint}");
+    }
+}
+
+#[test]
+fn queries_of_urls_are_not_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "[dns]\nresolvers = [\"https://dns.example/q?token=hunter2\"]\n\
+                suffix_resolvers = { \"eth.\" = \"https://dns.example/q?token=hunter2\" }\n\
+                [log]\notlp_endpoint = \"http://127.0.0.1:4317/?token=hunter2\"\n";
+    let settings = Settings::read(&file(dir.path(), text)).unwrap();
+    let shown = settings.to_toml().unwrap();
+    assert_eq!((shown.matches("?***").count(), shown.contains("hunter2")), (3, false), "{shown}");
+    assert!(settings.config().unwrap().log.otlp_endpoint.ends_with("?token=hunter2"));
+    let complaint = complaint("[retrieval]\nrouters = [\"https://r.example/?token=hunter2\"]\n");
+    assert!(complaint.contains("https://r.example/?***\"") && !complaint.contains("hunter2"), "{complaint}");
+}
+
+#[cfg(feature = "bitswap")]
+#[test]
+fn private_gateway_serves_no_peers_without_a_private_network() {
+    let of = |peers: &str| {
+        format!("[auth]\nenabled = true\nprivate_gateway = true\n[retrieval.bitswap]\nenabled = true\n{peers}")
+    };
+    let complaint = complaint(&of(""));
+    assert!(complaint.contains("line 4: retrieval.bitswap.serve: ") && complaint.contains("set serve = false"));
+    let key = "ab".repeat(32);
+    let public = of("").replace("private_gateway = true\n", "");
+    let read_only = of("[store]\nread_only = true\n");
+    for text in [of("serve = false\n"), of(&format!("private_network_key = \"{key}\"\n")), public, read_only] {
+        let dir = tempfile::tempdir().unwrap();
+        Config::load(&file(dir.path(), &text)).unwrap();
     }
 }
 

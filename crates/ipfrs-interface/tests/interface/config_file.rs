@@ -78,8 +78,11 @@ fn what_is_refused_changes_nothing() {
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.message().contains("environment variable IPFRS_SERVER_PORT"), "{error}");
     // Placeholders are not written in place of credentials.
-    let error = file.set("retrieval.routers", "[\"https://***@r.example\"]").unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Conflict);
+    for (key, value) in
+        [("retrieval.routers", "[\"https://***@r.example\"]"), ("dns.resolvers", "[\"https://r.example/q?***\"]")]
+    {
+        assert_eq!(file.set(key, value).unwrap_err().kind(), ErrorKind::Conflict, "{key}");
+    }
     // The daemon would not start.
     for (key, value) in [
         ("server.host", "0.0.0.0"),
@@ -146,8 +149,8 @@ fn comments_stay_where_they_are() {
         ),
         (
             "[retrieval]\nenabled = true\n",
-            Some(("retrieval.bitswap.enabled", "true")),
-            Some("retrieval.bitswap.enabled"),
+            Some(("retrieval.bitswap.serve", "false")),
+            Some("retrieval.bitswap.serve"),
             "[retrieval]\nenabled = true\n",
         ),
         ("# top\n", Some(("log.level", "warn")), None, "# top\n\n[log]\nlevel = \"warn\"\n"),

@@ -51,6 +51,7 @@ async fn content_service_has_content_and_nothing_else() {
         "POST /api/v0/shutdown",
         "GET /health",
         "GET /metrics",
+        "GET /debug/metrics/prometheus",
         "GET /v1/progress",
         "GET /routing/v1/ipns/k51qzi5uqu5dh9ihj4p2v5sl3hxvv27ryx2w0xrsv6jmmqi91t9xp8p9kaipc2",
         "POST /v1/block/batch/get",

@@ -2,14 +2,19 @@
 
 use std::future::pending;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use http::Extensions;
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use tokio::time::sleep;
 
 use super::failure;
 use super::principal::Principal;
 use super::scope::{Need, Scope};
+
+/// Time after which the expiry of credentials is compared with the clock again. Timers count neither changes of the
+/// clock nor the time for which the machine is suspended.
+const CLOCK_CHECK: Duration = Duration::from_secs(5);
 
 /// Sender of a request. Front-ends attach it to the request as an extension.
 #[derive(Debug, Clone)]
@@ -167,9 +172,10 @@ impl Caller {
     pub async fn ended(&self) {
         let Some(principal) = self.principal() else { return pending().await };
         let expiry = async {
-            match principal.expires.map(|at| at.duration_since(SystemTime::now()).unwrap_or_default()) {
-                Some(left) => tokio::time::sleep(left).await,
-                None => pending().await,
+            let Some(expires) = principal.expires else { return pending().await };
+            while !principal.is_expired(SystemTime::now()) {
+                let left = expires.duration_since(SystemTime::now()).unwrap_or_default();
+                sleep(left.min(CLOCK_CHECK)).await;
             }
         };
         tokio::select! {

@@ -5,14 +5,12 @@ use std::time::SystemTime;
 
 use http::HeaderMap;
 use http::header::ORIGIN;
-use ipfrs_core::Result;
 use tokio_util::sync::CancellationToken;
 
-use super::failure;
-use super::metrics::{Method, Outcome};
+use super::Proof;
+use super::metrics::Outcome;
 use super::principal::Principal;
 use super::scope::{Need, Scopes};
-use super::{Checks, Proof};
 
 impl Principal {
     /// Returns the principal of a verified client certificate with this name. It has rights until `revoked` is
@@ -32,19 +30,12 @@ impl Principal {
     }
 }
 
-impl Checks {
-    /// Checks that a certificate has neither expired nor been revoked since its connection began.
-    pub(super) fn certified(&self, principal: &Arc<Principal>) -> Result<Arc<Principal>> {
-        let outcome = if principal.revoked.is_cancelled() {
-            Outcome::Unknown
-        } else if principal.is_expired(SystemTime::now()) {
-            Outcome::Expired
-        } else {
-            Outcome::Accepted
-        };
-        self.metrics.count(Method::Certificate, outcome);
-        if outcome == Outcome::Accepted { Ok(Arc::clone(principal)) } else { Err(failure::refused(outcome)) }
+/// Checks that a certificate has neither expired nor been revoked since its connection began.
+pub(super) fn check(principal: &Arc<Principal>) -> Result<Arc<Principal>, Outcome> {
+    if principal.revoked.is_cancelled() {
+        return Err(Outcome::Unknown);
     }
+    if principal.is_expired(SystemTime::now()) { Err(Outcome::Expired) } else { Ok(Arc::clone(principal)) }
 }
 
 /// Returns whether the certificate of a connection proves who sends a request with these headers. A browser sends

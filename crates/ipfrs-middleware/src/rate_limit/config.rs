@@ -11,11 +11,11 @@ use crate::network::Network;
 pub struct RateLimitConfig {
     /// Whether there are limits.
     pub enabled: bool,
-    /// Requests of an address in a second, in the long run.
+    /// Requests of an address in a second, in the long run. Each message to `/ws` and `/ws/ingest` is one.
     pub requests_per_second: u64,
     /// Requests of an address at once.
     pub burst_requests: u64,
-    /// Bytes of responses to an address in a second, in the long run; 0 for no limit.
+    /// Bytes of responses to an address, and of its messages, in a second, in the long run; 0 for no limit.
     pub bytes_per_second: u64,
     /// Bytes of responses to an address at once.
     pub burst_bytes: u64,

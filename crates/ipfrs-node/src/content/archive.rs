@@ -73,8 +73,12 @@ impl Node {
         let header = walk.begin(name.as_bytes().to_vec(), root)?;
         let around = header.len() + tar::padding(size).len() + tar::end().len();
         let length = if is_directory { None } else { size.checked_add(around as u64) };
+        // Boxed, because each piece moves it.
         let rest =
-            stream::try_unfold(walk, |mut walk| async move { Ok(walk.next().await?.map(|piece| (piece, walk))) });
+            stream::try_unfold(
+                Box::new(walk),
+                |mut walk| async move { Ok(walk.next().await?.map(|piece| (piece, walk))) },
+            );
         let refusals = self.inner.metrics.refusals.clone();
         let rest = rest.inspect_err(move |error| refusals.note(error));
         let pieces = stream::iter([Ok(header)]).chain(rest).boxed();

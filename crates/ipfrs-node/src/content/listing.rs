@@ -71,14 +71,14 @@ const LIST_BATCH: usize = 256;
 const MAX_LISTED_TARGET_BYTES: usize = 4_096;
 
 impl Node {
-    /// Does the same as [`Self::list_within`], and waits for all targets.
+    /// Same as [`Self::list_within`], but waits for all targets.
     #[must_use]
     pub fn list(&self, object: &Object, look_at: usize) -> BoxStream<'static, Result<Listed>> {
         self.list_within(object, look_at, None)
     }
 
-    /// Does the same as [`Self::list`] for all entries. A target that is missing is an error; one that a denylist blocks
-    /// is listed.
+    /// Same as [`Self::list`] for all entries. A missing target is an error. A target that a denylist blocks is
+    /// listed.
     #[must_use]
     pub fn list_complete(&self, object: &Object) -> BoxStream<'static, Result<Listed>> {
         self.listing(object, usize::MAX, None, Missing::Fails)
@@ -187,9 +187,10 @@ impl Node {
             }
             listed.push(entry.and_then(|entry| match targets.get(&entry.cid) {
                 Some(Ok(target)) => Ok(target.clone().under(entry)),
-                Some(Err(e)) => Err(match e.missing_block() {
-                    Some(cid) => Error::no_block(&cid, e.message()),
-                    None => Error::new(e.kind(), e.message()),
+                Some(Err(e)) => Err(match (e.missing_block(), e.not_unixfs_reason()) {
+                    (Some(cid), _) => Error::no_block(&cid, e.message()),
+                    (None, Some(reason)) => Error::not_unixfs(reason, e.message()),
+                    (None, None) => Error::new(e.kind(), e.message()),
                 }),
                 None if entry.cid.codec() == codec::RAW => Ok(Listed { kind: ListedKind::File, ..unresolved(entry) }),
                 None => Ok(unresolved(entry)),

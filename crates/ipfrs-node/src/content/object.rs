@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ipfrs_core::{Cid, Error, ErrorKind, Result};
+use ipfrs_core::{Cid, Error, Result};
 use ipfrs_unixfs::decode_async;
 
 use super::object_kind::ObjectKind;
@@ -43,11 +43,13 @@ impl Object {
     /// Returns the error for a caller that needs a file or a directory when this object is [`ObjectKind::Other`]. It
     /// says what the block is instead or why it cannot be decoded. `remedy` tells the client what to request.
     pub async fn not_unixfs(&self, remedy: &str) -> Error {
-        let (kind, reason) = match decode_async(self.cid, self.block.clone()).await {
-            Ok(_) => (ErrorKind::Unsupported, format!("block {} is neither a file nor a directory", self.cid)),
-            Err(reason) => (reason.kind(), reason.to_string()),
-        };
-        Error::new(kind, format!("{}: {reason}; {remedy}", self.resolved.path))
+        let path = &self.resolved.path;
+        match decode_async(self.cid, self.block.clone()).await {
+            Ok(_) => {
+                Error::unsupported(format!("{path}: block {} is neither a file nor a directory; {remedy}", self.cid))
+            }
+            Err(reason) => Error::new(reason.kind(), format!("{path}: {reason}; {remedy}")).with_source(reason),
+        }
     }
 }
 

@@ -62,7 +62,7 @@ impl Directory {
         Self { node: Arc::new(node), _memory: None }
     }
 
-    /// Returns the number of entries if the root block contains it. That of a sharded directory does not.
+    /// Returns the number of entries. `None` for a sharded directory, whose root block does not contain it.
     #[must_use]
     pub fn count(&self) -> Option<usize> {
         match &*self.node {

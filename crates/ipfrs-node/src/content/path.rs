@@ -108,7 +108,8 @@ impl ContentPath {
         Self { segments, ..*self }
     }
 
-    /// Returns `/ipfs/{cid}/{name}/...` (or `/ipld/...`) with the names unescaped, as [`parse`](Self::parse) expects it.
+    /// Returns `/ipfs/{cid}/{name}/...` (or `/ipld/...`) with the names unescaped, as [`parse`](Self::parse) expects
+    /// it.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         with_segments(format!("/{}/{}", self.namespace(), self.root), &self.segments)

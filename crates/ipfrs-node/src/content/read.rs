@@ -95,7 +95,7 @@ impl Node {
         self.reader(file, span).next().await.unwrap_or_else(|| Ok(Bytes::new()))
     }
 
-    /// Checks that a span of a file can be read, which counts as no download.
+    /// Checks that the beginning of a span of a file can be read. It does not count as a download.
     ///
     /// # Errors
     /// As the stream of [`Self::read`].

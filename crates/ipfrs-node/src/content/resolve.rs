@@ -95,7 +95,7 @@ impl Node {
         provenance.is_some_and(|provenance| provenance.is_current(&*self.inner.served))
     }
 
-    /// Notes that blocks were used without being read, because a cache has what is derived from them. They are evicted
+    /// Records that a cache has used data derived from these blocks without reading them, so that they are evicted
     /// later.
     pub fn note_use(&self, cids: &[Cid]) {
         self.inner.served.note_use(cids);

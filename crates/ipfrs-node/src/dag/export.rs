@@ -70,8 +70,8 @@ impl Node {
         Ok(DagExport { root, car: self.write_car(root, walk) })
     }
 
-    /// Exports the stored blocks of the DAG that a path leads to. Blocks that are missing or unreadable are left out, with
-    /// all blocks that only they lead to. Nothing is retrieved.
+    /// Exports the stored blocks of the DAG that a path leads to. Blocks that are missing or unreadable are left out,
+    /// with all blocks that only they lead to. Nothing is retrieved.
     ///
     /// # Errors
     /// As [`Self::export_dag`].

@@ -107,8 +107,8 @@ impl DagImport {
     /// Imports a CAR of version 1 or 2.
     ///
     /// # Errors
-    /// [`Error::large_block`] for a block over the limit; if the CAR is malformed, with the offset of the faulty section;
-    /// or if the content stream or the store fails. Blocks before the error may have been stored.
+    /// [`Error::large_block`] for a block over the limit; if the CAR is malformed, with the offset of the faulty
+    /// section; or if the content stream or the store fails. Blocks before the error may have been stored.
     pub async fn car(&mut self, mut content: impl Stream<Item = Result<Bytes>> + Unpin) -> Result<()> {
         let mut reader = CarReader::new(&mut content, self.limits);
         for root in reader.header().await? {

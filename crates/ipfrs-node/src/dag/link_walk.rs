@@ -24,7 +24,7 @@ const LOOKUPS: usize = 1_024;
 /// Maximum memory of the links that are still to be followed, in bytes.
 const MAX_HELD_BYTES: usize = 160 * 1024 * 1024;
 
-/// Links that a walk returns.
+/// Options of [`Node::dag_links`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkWalkOptions {
     /// Whether each target is returned only once.
@@ -128,7 +128,7 @@ impl LinkWalk {
         loop {
             consume_budget().await;
             let step = match self.frames.last() {
-                Some(_) => self.step().await,
+                Some(_) => self.step().await.map_err(below_root),
                 None => {
                     let root = self.roots.next()?;
                     // Sources have no part for a number of levels.
@@ -253,6 +253,14 @@ impl LinkWalk {
         let found = self.store.get(cid).await.and_then(|block| block.map(drop).ok_or_else(|| missing(cid)));
         found.or_else(|error| self.node.check_block(cid).and(Err(error)))
     }
+}
+
+/// Returns the error of a block below a root as Kubo begins it.
+fn below_root(error: Error) -> Error {
+    if error.missing_block().is_none() {
+        return error;
+    }
+    Error::new(error.kind(), format!("failed to fetch all nodes: {error}")).with_source(error)
 }
 
 fn missing(cid: &Cid) -> Error {

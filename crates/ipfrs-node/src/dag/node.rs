@@ -68,6 +68,10 @@ impl Node {
             if is_as_stored {
                 return Ok(block.clone());
             }
+            if remainder.is_empty() && cid.codec() == codec::DAG_PB && output == codec::CBOR {
+                // Kubo writes the fields of a stored node in the order of their definition: Links, Data.
+                return Plain::from_ipld(value, plain_name(output))?.reversed().to_cbor();
+            }
             if remainder.is_empty() && matches!(output, codec::JSON | codec::CBOR) {
                 return convert(cid.codec(), block, output).map_err(|e| e.error);
             }

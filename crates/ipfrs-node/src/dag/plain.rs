@@ -114,6 +114,14 @@ impl Plain {
         })
     }
 
+    /// Reverses the entries of a map.
+    pub(super) fn reversed(self) -> Self {
+        match self {
+            Self::Map(entries) => Self::Map(entries.into_iter().rev().collect()),
+            value => value,
+        }
+    }
+
     /// Converts to a value of the data model.
     pub(super) fn into_ipld(self) -> Ipld {
         match self {

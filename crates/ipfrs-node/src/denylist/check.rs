@@ -10,8 +10,8 @@ use super::rules::Kind;
 use crate::{ContentPath, LinkName, NameRoot, Node};
 
 impl Node {
-    /// Whether the node was opened with denylists, which can be [replaced](Self::replace_denylists) then. Otherwise, it
-    /// does not check what it reads.
+    /// Whether the node was opened with denylists. If not, it checks nothing that it reads, and its denylists cannot be
+    /// [replaced](Self::replace_denylists).
     #[must_use]
     pub fn has_denylists(&self) -> bool {
         self.inner.denylists.is_some()

@@ -79,7 +79,7 @@ impl Drop for EventWatch {
 }
 
 impl Node {
-    /// Watches a topic, from now on or, with `after`, from the event behind this number on. Must be called within a
+    /// Watches a topic from now on, or with `after` from the event that follows this number. Must be called within a
     /// Tokio runtime.
     ///
     /// # Errors

@@ -49,8 +49,10 @@ pub enum Repaired {
 pub enum Verifying {
     /// Number of blocks that have been checked so far.
     Checked(u64),
-    /// A block does not match its content ID or cannot be read, with the reason and what was done.
+    /// A block does not match its content ID, with the reason and what was done.
     Corrupt(Cid, Box<(Error, Repaired)>),
+    /// A block cannot be read and may be intact, with the reason and what was done.
+    Unreadable(Cid, Box<(Error, Repaired)>),
 }
 
 /// Result of [`Node::verify`].
@@ -62,9 +64,11 @@ pub struct Verified {
     pub bytes: u64,
     /// Number of corrupt blocks.
     pub corrupt: u64,
+    /// Number of blocks that could not be read and may be intact.
+    pub unreadable: u64,
     /// Number of corrupt blocks that were removed, including those that were retrieved.
     pub removed: u64,
-    /// Number of corrupt blocks that could not be removed.
+    /// Number of corrupt blocks that could not be removed, and of unreadable blocks, which no repair removes.
     pub not_removed: u64,
     /// Number of corrupt blocks that were retrieved.
     pub retrieved: u64,
@@ -86,7 +90,7 @@ impl Verified {
     }
 }
 
-/// Result for some blocks, with the corrupt ones.
+/// Numbers of some blocks and of their bytes, with those that are corrupt or unreadable.
 type Checked = (Verified, Vec<(Cid, Error)>);
 
 impl Node {
@@ -120,8 +124,7 @@ impl Node {
             async move {
                 match part? {
                     Scrubbed::Read { blocks, bytes, corrupt } => {
-                        let corrupt_blocks = corrupt.len() as u64;
-                        Ok((Verified { blocks, bytes, corrupt: corrupt_blocks, ..Verified::default() }, corrupt))
+                        Ok((Verified { blocks, bytes, ..Verified::default() }, corrupt))
                     }
                     Scrubbed::Unread(cids) => read_and_hash(&*store, cids).await,
                 }
@@ -130,17 +133,26 @@ impl Node {
         let mut checked = checked.buffer_unordered(cores());
         let mut verified = Verified::default();
         while let Some(part) = checked.next().await {
-            let (part, corrupt) = part?;
+            let (part, failed) = part?;
             verified.blocks += part.blocks;
             verified.bytes += part.bytes;
-            verified.corrupt += part.corrupt;
-            let mut repairs = stream::iter(corrupt)
+            let mut repairs = stream::iter(failed)
                 .map(|(cid, why)| async move { (cid, self.repair(&cid, &why, repair).await, why) })
                 .buffer_unordered(MAX_REPAIRS);
             while let Some((cid, repaired, why)) = repairs.next().await {
                 verified.count(&repaired);
+                let event = match is_damage(&why) {
+                    true => {
+                        verified.corrupt += 1;
+                        Verifying::Corrupt(cid, Box::new((why, repaired)))
+                    }
+                    false => {
+                        verified.unreadable += 1;
+                        Verifying::Unreadable(cid, Box::new((why, repaired)))
+                    }
+                };
                 // The receiver may be closed.
-                let _ = events.send(Verifying::Corrupt(cid, Box::new((why, repaired)))).await;
+                let _ = events.send(event).await;
             }
             if part.blocks > 0 {
                 let _ = events.send(Verifying::Checked(verified.blocks)).await;
@@ -153,7 +165,7 @@ impl Node {
         if repair == Repair::None {
             return Repaired::No;
         }
-        if !matches!(why.kind(), ErrorKind::Corrupt | ErrorKind::InvalidInput) {
+        if !is_damage(why) {
             return Repaired::NotRemoved(Error::new(why.kind(), "it cannot be read now, but may be intact"));
         }
         if let Err(e) = self.inner.store.delete_many(&[*cid]).await {
@@ -176,6 +188,11 @@ impl Node {
             Err(e) => Repaired::NotRetrieved(e),
         }
     }
+}
+
+/// Whether a block with this error is damaged. Otherwise it could not be read.
+fn is_damage(why: &Error) -> bool {
+    matches!(why.kind(), ErrorKind::Corrupt | ErrorKind::InvalidInput)
 }
 
 /// Splits the blocks to be read into batches of at most [`BATCH_BLOCKS`].
@@ -207,18 +224,17 @@ async fn read_and_hash(store: &dyn BlockStore, cids: Vec<Cid>) -> Result<Checked
 
 fn hash_all(blocks: Vec<(Cid, Result<Bytes>)>) -> Checked {
     let mut verified = Verified { blocks: blocks.len() as u64, ..Verified::default() };
-    let (mut read, mut corrupt) = (Vec::with_capacity(blocks.len()), Vec::new());
+    let (mut read, mut failed) = (Vec::with_capacity(blocks.len()), Vec::new());
     for (cid, data) in blocks {
         match data {
             Ok(data) => read.push((cid, data)),
-            Err(e) => corrupt.push((cid, e)),
+            Err(e) => failed.push((cid, e)),
         }
     }
     verified.bytes = read.iter().map(|(_, data)| data.len() as u64).sum();
     let parts: Vec<(Cid, &[u8])> = read.iter().map(|(cid, data)| (*cid, data.as_ref())).collect();
     let mismatches =
         parts.iter().zip(hash::verify_all(&parts)).filter_map(|((cid, _), checked)| Some((*cid, checked.err()?)));
-    corrupt.extend(mismatches);
-    verified.corrupt = corrupt.len() as u64;
-    (verified, corrupt)
+    failed.extend(mismatches);
+    (verified, failed)
 }

@@ -35,8 +35,8 @@ const MAX_PATH_BYTES: usize = 4_096;
 /// import ends, at about 150 bytes per name.
 const MAX_ENTRIES: usize = 100_000_000;
 
-/// Length of the names of entries after which the gathered blocks are passed on, in bytes. The blocks of small files may
-/// take less memory than their names, which wait for them.
+/// Length of the names of entries after which the gathered blocks are passed on, in bytes. The blocks of small files
+/// may take less memory than their names, which wait for them.
 const MAX_GATHERED_NAME_BYTES: usize = 256 * 1024;
 
 /// One import. Files are returned as [`Added`] once their blocks are durable. Directories are built after all files
@@ -262,7 +262,7 @@ impl AddSession {
         }
     }
 
-    /// Whether a directory is made around everything, which there may be nothing in.
+    /// Whether the import wraps everything in a directory, which may be empty.
     #[must_use]
     pub fn is_wrapped(&self) -> bool {
         self.wrap

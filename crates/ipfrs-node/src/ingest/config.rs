@@ -7,6 +7,9 @@ use serde::Deserialize;
 
 use crate::config::ranges::in_range;
 
+/// Least memory for messages beside one of the maximum length, in bytes.
+const BESIDE_MESSAGE_BYTES: u64 = 2 * 1024 * 1024;
+
 /// Length of a SHA-256 hash in hexadecimal, in characters.
 const HASH_CHARACTERS: usize = 64;
 
@@ -18,8 +21,10 @@ pub struct IngestConfig {
     pub enabled: bool,
     /// Maximum number of connections. One client gets at most as many as are free for others.
     pub max_connections: usize,
-    /// Maximum length of a message, in bytes. A connection holds up to three of them in memory.
+    /// Maximum length of a message, in bytes.
     pub max_message_bytes: usize,
+    /// Maximum size of all messages that have arrived and are not stored, in bytes.
+    pub max_memory_bytes: usize,
     /// Maximum size of an object, in bytes.
     pub max_object_bytes: u64,
     /// Maximum size of all objects in the file system, in bytes.
@@ -38,6 +43,7 @@ impl Default for IngestConfig {
             enabled: true,
             max_connections: 32,
             max_message_bytes: 16 * 1024 * 1024,
+            max_memory_bytes: 512 * 1024 * 1024,
             max_object_bytes: 64 << 30,
             max_files_bytes: 10 << 30,
             idle_seconds: 300,
@@ -55,6 +61,8 @@ impl IngestConfig {
     pub fn validate(&self) -> Result<()> {
         in_range("ingest.max_connections", self.max_connections as u64, 1, 10_000)?;
         in_range("ingest.max_message_bytes", self.max_message_bytes as u64, 1_024, 256 << 20)?;
+        let least = self.max_message_bytes as u64 + BESIDE_MESSAGE_BYTES;
+        in_range("ingest.max_memory_bytes", self.max_memory_bytes as u64, least, 1 << 40)?;
         in_range("ingest.max_object_bytes", self.max_object_bytes, 1_024, 1 << 50)?;
         in_range("ingest.max_files_bytes", self.max_files_bytes, 0, 1 << 50)?;
         in_range("ingest.idle_seconds", self.idle_seconds, 1, 86_400)?;

@@ -326,6 +326,7 @@ mod tests {
 
     use bytes::Bytes;
     use futures::stream;
+    use ipfrs_core::ErrorKind;
 
     use super::Journal;
     use crate::ingest::{IngestName, IngestObject, IngestStore};
@@ -409,6 +410,35 @@ mod tests {
         node.close().await.unwrap();
     }
 
+    const UNFLUSHED: WriteOptions = WriteOptions {
+        offset: 0,
+        create: false,
+        parents: false,
+        truncate: false,
+        count: u64::MAX,
+        raw_leaves: None,
+        format: None,
+        flush: false,
+    };
+
+    #[tokio::test]
+    async fn object_that_is_being_written_is_refused_to_other_writers() {
+        let dir = tempfile::tempdir().unwrap();
+        let node = Node::open_default(dir.path()).await.unwrap();
+        let name: IngestName = "a".parse().unwrap();
+        let path = super::path_of(&name).unwrap();
+        let mut object = node.ingest(IngestStore::Ipfs, name, false).await.unwrap();
+        append(&mut object, "one").await;
+        // A client that sends nothing: the write would never end.
+        let error = node.write_to_tree(&path, UNFLUSHED, stream::pending()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        object.settle().await.unwrap();
+        object.finish().await.unwrap();
+        let content = stream::iter([Ok(Bytes::from_static(b"two"))]);
+        node.write_to_tree(&path, UNFLUSHED, content).await.unwrap();
+        node.close().await.unwrap();
+    }
+
     #[tokio::test]
     async fn bytes_that_were_written_without_a_flush_are_durable_once_a_writer_has_them() {
         let dir = tempfile::tempdir().unwrap();
@@ -416,19 +446,8 @@ mod tests {
         let name: IngestName = "a".parse().unwrap();
         let node = Node::open_default(&repo).await.unwrap();
         drop(node.ingest(IngestStore::Ipfs, name.clone(), false).await.unwrap());
-        let path = super::path_of(&name).unwrap();
-        let options = WriteOptions {
-            offset: 0,
-            create: false,
-            parents: false,
-            truncate: false,
-            count: u64::MAX,
-            raw_leaves: None,
-            format: None,
-            flush: false,
-        };
         let content = stream::iter([Ok(Bytes::from_static(b"12 bytes now"))]);
-        node.write_to_tree(&path, options, content).await.unwrap();
+        node.write_to_tree(&super::path_of(&name).unwrap(), UNFLUSHED, content).await.unwrap();
         let object = node.ingest(IngestStore::Ipfs, name.clone(), true).await.unwrap();
         assert_eq!(object.bytes(), 12);
         // The daemon is killed.

@@ -146,8 +146,8 @@ impl Node {
         .await
     }
 
-    /// Removes keys. If one of them does not exist, or is named twice, none is removed. Records that the keys have published stay until
-    /// they expire.
+    /// Removes keys. If one of them does not exist, or is named twice, none is removed. Records that the keys have
+    /// published stay until they expire.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such key, [`ErrorKind::InvalidInput`] for `self`,

@@ -78,8 +78,11 @@ impl Node {
         let (tree, staging) = open.change()?;
         let shown = |path: &MutablePath| format!("{:?}", path.to_string());
         let to = if to.is_directory() {
-            let absent = |e: &Error| format!("to-files: MFS destination directory {} does not exist: {e}", shown(to));
-            match tree.find(staging, to.names()).await.map_err(|e| Error::new(e.kind(), absent(&e)))? {
+            let absent = |e: Error| {
+                let what = format!("to-files: MFS destination directory {} does not exist: {e}", shown(to));
+                Error::new(e.kind(), what).with_source(e)
+            };
+            match tree.find(staging, to.names()).await.map_err(absent)? {
                 Target::Directory(_) => to.join(name.clone())?,
                 Target::File(_) => {
                     let message = format!("to-files: MFS destination {} is not a directory", shown(to));
@@ -95,7 +98,7 @@ impl Node {
         let absent = |e: Error| {
             let parent = format!("{:?}", text(above));
             let what = format!("to-files: MFS destination parent {} {parent} does not exist: {e}", shown(&to));
-            Error::new(e.kind(), what)
+            Error::new(e.kind(), what).with_source(e)
         };
         let directory = tree.directory(staging, above).await.map_err(absent)?;
         let not_a_directory = || cannot(Error::invalid(format!("{} is not a directory", directory_text(above))));

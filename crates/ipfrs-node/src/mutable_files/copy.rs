@@ -117,7 +117,7 @@ impl Node {
                 return Err(cannot_put(Error::invalid(format!("{} is not a directory", directory_text(above)))));
             }
             Err(e) if force && !is_absent(&e) => {
-                return Err(Error::new(e.kind(), format!("cp: cannot unlink existing file: {e}")));
+                return Err(Error::new(e.kind(), format!("cp: cannot unlink existing file: {e}")).with_source(e));
             }
             Err(e) => return Err(cannot_put(e)),
         };
@@ -177,7 +177,9 @@ impl Node {
         let staging = Staging::new(Arc::new(self.tree_source()));
         let block = staging.load(&source.cid).await?;
         match decode_async(source.cid, block).await {
-            Err(error) if !is_without_sizes(&error) => Err(Error::new(error.kind(), format!("{INVALID}: {error}"))),
+            Err(error) if !is_without_sizes(&error) => {
+                Err(Error::new(error.kind(), format!("{INVALID}: {error}")).with_source(error))
+            }
             decoded => Ok(decoded.is_ok_and(|node| matches!(node, ipfrs_unixfs::Node::Symlink { .. }))),
         }
     }

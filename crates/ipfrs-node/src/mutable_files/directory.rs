@@ -146,7 +146,6 @@ async fn load(staging: &Staging, cid: &Cid, sharding: Sharding) -> Result<Cached
 
 /// Returns a link to a node, with the size of the blocks below it as its block declares it.
 pub(super) fn link_of(cid: &Cid, block: &Bytes) -> Result<NewLink> {
-    let links = if cid.codec() == codec::DAG_PB { dag_pb::decode(block)?.links } else { Vec::new() };
-    let tsize = links.iter().fold(block.len() as u64, |sum, link| sum.saturating_add(link.tsize));
-    Ok(NewLink { cid: *cid, tsize })
+    let below = if cid.codec() == codec::DAG_PB { dag_pb::totals(block)?.1 } else { 0 };
+    Ok(NewLink { cid: *cid, tsize: below.saturating_add(block.len() as u64) })
 }

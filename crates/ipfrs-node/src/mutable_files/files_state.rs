@@ -418,9 +418,10 @@ impl Node {
         let written =
             writing.await.map_err(|e| Error::internal("a task that writes the root failed").with_source(e))?;
         stored.and(written)?;
-        file.lock().confirm();
-        let noting = Arc::clone(file);
-        drop(spawn_blocking(move || noting.lock().note()));
+        let needs_note = file.lock().confirm();
+        if needs_note {
+            RootFile::note_later(file);
+        }
         self.note_used_root().await;
         Ok(())
     }

@@ -3,8 +3,8 @@
 //! The file has two slots, and a flush overwrites the older one. That costs one `fdatasync` without a change of
 //! metadata, and the flush can store its blocks at the same time: the slot lists them, so if a crash leaves a root of
 //! which some were not stored, the other slot has the previous one. A note behind the slots says which write was
-//! acknowledged: that root is never given up. The note is written later and without a sync. A file of an older version
-//! has no note, or a content ID alone, and is replaced.
+//! acknowledged: that root is never given up. The note is written before the next slot, or once no flush follows, and
+//! without a sync of its own. A file of an older version has no note, or a content ID alone, and is replaced.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
@@ -14,8 +14,12 @@ use std::io::{self, ErrorKind as Io, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use ipfrs_core::{Cid, Error, Result, parse_cid};
+use parking_lot::Mutex;
+use tokio::task::spawn_blocking;
+use tokio::time::{Duration, sleep};
 
 /// Name of the file in the directory of the store.
 const FILE: &str = "mutable-files.root";
@@ -27,6 +31,9 @@ const SLOT_BYTES: usize = 4_096;
 const NOTE_AT: usize = 2 * SLOT_BYTES;
 /// Length of the file, in bytes. What follows in a longer one is ignored.
 const MAX_BYTES: u64 = 3 * SLOT_BYTES as u64;
+
+/// Time after which a flush is noted, if no other flush follows before.
+const NOTE_AFTER: Duration = Duration::from_millis(20);
 
 /// Space for the fields of a slot other than the list of blocks, in bytes.
 const FIELDS_BYTES: usize = 512;
@@ -58,7 +65,7 @@ impl SavedRoot {
     }
 }
 
-/// File with the root. All methods block on the disk.
+/// File with the root. All methods but [`RootFile::note_later`] block on the disk.
 #[derive(Debug)]
 pub(crate) struct RootFile {
     path: PathBuf,
@@ -70,12 +77,17 @@ pub(crate) struct RootFile {
     sequence: u64,
     /// Number of the last write that is confirmed.
     confirmed: u64,
+    /// Number of the write that the note in the file names, if it was written here.
+    noted: u64,
+    /// Whether a task is going to write the note.
+    is_note_due: bool,
 }
 
 impl RootFile {
     /// Returns the file in the directory of a store.
     pub(crate) fn new(dir: &Path) -> Self {
-        Self { path: dir.join(FILE), file: None, durable: 0, sequence: 0, confirmed: 0 }
+        let path = dir.join(FILE);
+        Self { path, file: None, durable: 0, sequence: 0, confirmed: 0, noted: 0, is_note_due: false }
     }
 
     /// Returns the saved roots, the latest first. It is the current one if its block is stored.
@@ -156,18 +168,41 @@ impl RootFile {
         written.map_err(|e| Error::io(format_args!("cannot write {}", self.path.display()), e))
     }
 
-    /// Confirms that the blocks of the root that was written last are stored.
-    pub(crate) fn confirm(&mut self) {
+    /// Confirms that the blocks of the root that was written last are stored. Returns whether the caller must call
+    /// [`Self::note_later`], which an earlier caller may have done.
+    pub(crate) fn confirm(&mut self) -> bool {
         self.durable = 1 - self.durable;
         self.confirmed = self.sequence;
+        !std::mem::replace(&mut self.is_note_due, true)
     }
 
     /// Notes the last [`Self::confirm`] in the file. Without the note, a root of which blocks are missing could be one
     /// that was not acknowledged, so that this may fail.
-    pub(crate) fn note(&self) {
-        let Some(file) = self.file.as_ref().filter(|_| self.confirmed == self.sequence) else { return };
-        if let Err(error) = file.write_all_at(&page(&self.confirmed.to_string()), NOTE_AT as u64) {
-            tracing::warn!(path = %self.path.display(), %error, "cannot note the last flush of the mutable files");
+    pub(crate) fn note(&mut self) {
+        self.is_note_due = false;
+        self.write_note();
+    }
+
+    /// Calls [`Self::note`] after [`NOTE_AFTER`], without waiting for it, unless the file is dropped before. Of many
+    /// flushes in that time, only the first needs this: each write of a root also notes the flush before.
+    pub(crate) fn note_later(file: &Arc<Mutex<Self>>) {
+        let file = Arc::downgrade(file);
+        drop(tokio::spawn(async move {
+            sleep(NOTE_AFTER).await;
+            if let Some(file) = file.upgrade() {
+                drop(spawn_blocking(move || file.lock().note()));
+            }
+        }));
+    }
+
+    fn write_note(&mut self) {
+        let is_new = self.confirmed == self.sequence && self.confirmed != self.noted;
+        let Some(file) = self.file.as_ref().filter(|_| is_new) else { return };
+        match file.write_all_at(&page(&self.confirmed.to_string()), NOTE_AT as u64) {
+            Ok(()) => self.noted = self.confirmed,
+            Err(error) => {
+                tracing::warn!(path = %self.path.display(), %error, "cannot note the last flush of the mutable files");
+            }
         }
     }
 
@@ -178,6 +213,7 @@ impl RootFile {
     }
 
     fn try_write(&mut self, root: &Cid, storing: &[Cid], confirmed: Option<&Cid>) -> io::Result<()> {
+        self.write_note();
         let file = match &self.file {
             Some(file) => file,
             None => {
@@ -347,6 +383,41 @@ mod tests {
         file.confirm();
         file.note();
         assert_eq!((roots(dir.path()), confirmed()), (vec![root(3), root(2)], vec![true, false]));
+    }
+
+    #[test]
+    fn each_write_notes_the_flush_before_and_one_task_the_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let confirmed =
+            || RootFile::new(dir.path()).read().unwrap().iter().map(|saved| saved.is_confirmed).collect::<Vec<_>>();
+        let mut file = RootFile::new(dir.path());
+        file.write(&root(1), &[root(1)], None).unwrap();
+        assert!(file.confirm());
+        assert_eq!(confirmed(), [false]);
+        file.write(&root(2), &[root(2)], Some(&root(1))).unwrap();
+        assert_eq!(confirmed(), [false, true]);
+        // The task for the first flush is still due.
+        assert!(!file.confirm());
+        file.note();
+        assert_eq!(confirmed(), [true, false]);
+        file.write(&root(3), &[root(3)], Some(&root(2))).unwrap();
+        assert!(file.confirm());
+    }
+
+    #[tokio::test]
+    async fn a_flush_that_none_follows_is_noted_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = RootFile::new(dir.path());
+        file.write(&root(1), &[root(1)], None).unwrap();
+        file.confirm();
+        let file = Arc::new(Mutex::new(file));
+        RootFile::note_later(&file);
+        let noted = async {
+            while !RootFile::new(dir.path()).read().unwrap()[0].is_confirmed {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), noted).await.expect("nothing notes the flush");
     }
 
     #[test]

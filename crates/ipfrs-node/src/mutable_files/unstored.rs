@@ -1,6 +1,7 @@
 //! Blocks of the tree that are not in the store yet.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -19,25 +20,34 @@ pub(super) struct Unstored(Arc<Mutex<Blocks>>);
 
 #[derive(Debug, Default)]
 struct Blocks {
-    blocks: HashMap<Cid, Bytes>,
+    /// The blocks, with their numbers.
+    blocks: HashMap<Cid, (u64, Bytes)>,
     bytes: usize,
+    /// Number of the next block.
+    next: u64,
 }
 
 impl Unstored {
     pub(super) fn extend(&self, new: Vec<Block>) {
-        let mut blocks = self.0.lock();
+        let blocks = &mut *self.0.lock();
         for block in new {
             let (cid, data) = block.into_parts();
-            let len = data.len();
-            if blocks.blocks.insert(cid, data).is_none() {
+            let (len, number) = (data.len(), blocks.next);
+            if let Entry::Vacant(entry) = blocks.blocks.entry(cid) {
+                entry.insert((number, data));
                 blocks.bytes += len;
+                blocks.next += 1;
             }
         }
     }
 
-    /// Returns all blocks, which stay until [`Self::remove`].
+    /// Returns all blocks, which stay until [`Self::remove`], in the order in which they were added.
     pub(super) fn all(&self) -> Vec<Block> {
-        self.0.lock().blocks.iter().map(|(cid, data)| Block::trusted(*cid, data.clone())).collect()
+        let blocks = self.0.lock();
+        let mut all: Vec<_> = blocks.blocks.iter().map(|(cid, (number, data))| (*number, *cid, data.clone())).collect();
+        drop(blocks);
+        all.sort_unstable_by_key(|(number, ..)| *number);
+        all.into_iter().map(|(_, cid, data)| Block::trusted(cid, data)).collect()
     }
 
     /// Returns the content IDs of all blocks.
@@ -49,7 +59,7 @@ impl Unstored {
     pub(super) fn remove(&self, stored: &[Cid]) {
         let mut blocks = self.0.lock();
         for cid in stored {
-            if let Some(data) = blocks.blocks.remove(cid) {
+            if let Some((_, data)) = blocks.blocks.remove(cid) {
                 blocks.bytes -= data.len();
             }
         }
@@ -69,7 +79,7 @@ impl Unstored {
     }
 
     pub(super) fn get(&self, cid: &Cid) -> Option<Bytes> {
-        self.0.lock().blocks.get(cid).cloned()
+        self.0.lock().blocks.get(cid).map(|(_, data)| data.clone())
     }
 }
 
@@ -90,5 +100,26 @@ impl BlockSource for TreeSource {
             Some(data) => Ok(data),
             None => self.store.require(cid).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ipfrs_core::codec;
+    use ipfrs_core::hash::HashFunction;
+
+    use super::*;
+
+    #[test]
+    fn blocks_keep_the_order_in_which_they_were_added_first() {
+        let block = |number: u8| Block::hash(1, codec::RAW, HashFunction::Sha2_256, vec![number; 10].into()).unwrap();
+        let unstored = Unstored::default();
+        unstored.extend((0..20).map(block).collect());
+        unstored.remove(&[*block(3).cid(), *block(5).cid()]);
+        unstored.extend(vec![block(7), block(20), block(3)]);
+        let cids = |numbers: &[u8]| numbers.iter().map(|number| *block(*number).cid()).collect::<Vec<_>>();
+        let expected: Vec<_> = (0..=20).filter(|number| ![3, 5].contains(number)).chain([3]).collect();
+        assert_eq!(unstored.all().iter().map(|block| *block.cid()).collect::<Vec<_>>(), cids(&expected));
+        assert_eq!(unstored.bytes(), 200);
     }
 }

@@ -41,7 +41,8 @@ impl Node {
     ///
     /// # Errors
     /// If the path is not a file, or does not exist and is not created; [`ErrorKind::Conflict`] if the file was
-    /// moved, removed or replaced meanwhile; otherwise errors of the content or the store.
+    /// moved, removed or replaced meanwhile, or is an object that is being ingested; otherwise errors of the content or
+    /// the store.
     pub async fn write_to_tree(
         &self,
         path: &MutablePath,
@@ -52,6 +53,11 @@ impl Node {
         let names = path.names();
         // Writers that wait for another one hold no permit.
         let _lock = self.inner.mutable_files.locks.lock(names).await?;
+        // Its writer would wait for this one, which may be as slow as its client likes.
+        if self.inner.ingestion.is_written(names) {
+            let why = "a client of /ws/ingest is writing the file: try again when its connection has ended";
+            return Err(Error::new(ErrorKind::Conflict, why));
+        }
         let _import_permit = self.import_permit().await?;
         let _lease = self.inner.protection.lease();
         let before = self.file_to_write(path, options).await?;

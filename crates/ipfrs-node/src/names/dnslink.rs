@@ -40,7 +40,7 @@ use resolvers::Resolvers;
 /// Time to live of a configured link. The configuration changes only on restart, but then at once.
 const CONFIGURED_TTL: Duration = Duration::from_secs(60);
 
-/// Which cached lookups are acceptable.
+/// Selection of the cached lookups that are acceptable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Answers {
     /// Cached lookups as well, until they expire.

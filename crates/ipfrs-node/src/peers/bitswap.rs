@@ -268,15 +268,20 @@ impl Node {
         exchange.pinger(parse_peer(peer)?).await.map(PeerPinger)
     }
 
-    /// Closes all connections to the peer whose ID is at the end of a multiaddr, such as `/p2p/ID`. Returns the ID, and
-    /// whether there were any. The node connects again to a configured peer.
+    /// Closes the connection to a multiaddr that ends in `/p2p/` and a peer ID, or all connections to the peer if the
+    /// address is only `/p2p/ID`. Returns the ID, and whether there were any. The node connects again to a configured
+    /// peer.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`] for a malformed address or one without a peer ID, and as [`peers`](Self::peers).
     pub async fn disconnect_peer(&self, address: &str) -> Result<(String, bool)> {
         let exchange = self.exchange()?;
-        let (peer, _) = peer_address(address)?;
-        Ok((peer.to_string(), exchange.disconnect(peer).await))
+        let (peer, address) = peer_address(address)?;
+        let was_connected = match address.iter().count() {
+            1 => exchange.disconnect(peer).await,
+            _ => exchange.disconnect_address(&address).await?,
+        };
+        Ok((peer.to_string(), was_connected))
     }
 
     /// Returns what was exchanged with all peers.

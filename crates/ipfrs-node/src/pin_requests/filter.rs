@@ -10,7 +10,7 @@ use ipfrs_rpc::types::PinState;
 use super::record::Record;
 use super::time_of;
 
-/// How names are compared.
+/// Comparison of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NameMatch {
     /// Same name.

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::future::Future;
 
-use ipfrs_core::{Cid, Error, Result};
+use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_store::{MAX_PIN_NAME_BYTES, Pin, PinMode, Pins};
 use ipfrs_stream::{BlockStoreSource, Part};
-use ipfrs_unixfs::knows_links;
+use ipfrs_unixfs::{knows_links, missing_target};
 
 use super::difference::skip_common;
 use crate::dag::{Leaves, Reachable};
@@ -133,7 +133,7 @@ async fn under(lease: &Lease, work: impl Future<Output = Result<()>> + Send + 's
 
 impl Node {
     /// Pins the targets of `paths`, all or none, and returns their CIDs. Every block must be in the store. Calls
-    /// `progress` with the number of blocks checked so far. Concurrent gc runs are safe.
+    /// `progress` with the number of blocks checked so far. Garbage collection may run at the same time.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) names a missing block and its root;
@@ -206,7 +206,8 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`](ipfrs_core::ErrorKind) if `from` is not pinned recursively;
-    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if `to` is, as its name would be lost; otherwise as [`pin`](Self::pin).
+    /// [`ErrorKind::Conflict`](ipfrs_core::ErrorKind) if `to` is, as its name would be lost; otherwise as
+    /// [`pin`](Self::pin).
     pub async fn update_pin(&self, from: &ContentPath, to: &ContentPath, keep: bool) -> Result<(Cid, Cid)> {
         let lease = self.inner.protection.lease();
         let (from, to) = (self.target_of(from).await?, self.target_of(to).await?);
@@ -248,7 +249,7 @@ impl Node {
             for (cid, _) in roots.iter().zip(sizes).filter(|(_, size)| size.is_none()) {
                 let found = self.pinned_store(cid, Part::Block).get(cid).await;
                 if found.map_err(|e| Error::new(e.kind(), format!("cannot pin {cid}: {e}")).with_source(e))?.is_none() {
-                    return Err(Error::no_block(cid, format!("cannot pin {cid}: its block is not in this store")));
+                    return Err(Error::no_block(cid, format!("cannot pin {cid}: block {cid} is not in this store")));
                 }
             }
             claims.add(roots.iter().map(Cid::hash));
@@ -304,12 +305,16 @@ impl Node {
         Ok(cids)
     }
 
-    /// Returns the target of a path; a CID alone is its own target, whether it is in the store or not. Denylists do
-    /// not apply to pins.
+    /// Returns the target of a path, whether its block is in the store or not. Denylists do not apply to pins.
     pub(crate) async fn target_of(&self, path: &ContentPath) -> Result<Cid> {
-        match path.segments() {
-            [] => Ok(*path.root()),
-            _ => Ok(path.follow(&BlockStoreSource(self.pinned_path_store(path))).await?.cid),
+        if path.segments().is_empty() {
+            return Ok(*path.root());
+        }
+        match path.follow(&BlockStoreSource(self.pinned_path_store(path))).await {
+            Ok(resolved) => Ok(resolved.cid),
+            // A block that no source delivers is an error here already: a pin would wait for it a second time.
+            Err(error) if error.kind() == ErrorKind::NotFound => missing_target(&error).ok_or(error),
+            Err(error) => Err(error),
         }
     }
 }

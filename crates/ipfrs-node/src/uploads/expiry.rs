@@ -122,8 +122,8 @@ impl Node {
         // A finished upload needs no more space.
         let rest = if operation.is_some() { record.length } else { 0 };
         let reserved =
-            self.inner.uploads.ledger.reserve(None, Need { spool: rest.saturating_sub(offset), packs: rest });
-        Ok(Upload { id, client: None, record, is_noted: Arc::default(), state, reserved, operation })
+            self.inner.uploads.ledger.reserve(record.client, Need { spool: rest.saturating_sub(offset), packs: rest });
+        Ok(Upload { id, record, is_noted: Arc::default(), state, reserved, operation })
     }
 
     /// Resumes the operation of an upload from an earlier run. If its ID is in use by now, the operation gets a new

@@ -39,7 +39,7 @@ impl Need {
 #[derive(Debug, Default)]
 pub(super) struct Needs {
     pub(super) total: Need,
-    /// The needs of each client. `None` stands for uploads that an earlier process began, and for this program itself.
+    /// The needs of each client. `None` stands for this program itself.
     by_client: HashMap<Option<IpAddr>, Need>,
 }
 
@@ -54,15 +54,15 @@ impl Needs {
     }
 
     /// Returns what others need, if each of them may keep an equal share of `free` bytes with this client, and the
-    /// need of the client itself. Uploads whose client is unknown keep what they need. Returns `None` if the client has
-    /// no room in its own share for `need`.
+    /// need of the client itself. Uploads of this program keep what they need. Returns `None` if the client has no room
+    /// in its own share for `need`.
     pub(super) fn shared(&self, client: Option<IpAddr>, need: Need, free: u64) -> Option<Need> {
         let of = |client| self.by_client.get(&client).copied().unwrap_or_default();
         let others = || self.by_client.iter().filter(|(other, _)| other.is_some() && **other != client);
         let share = free / (others().count() as u64 + 1);
-        let (own, unknown) = (of(client), if client.is_some() { of(None) } else { Need::default() });
+        let (own, of_program) = (of(client), if client.is_some() { of(None) } else { Need::default() });
         let fits = own.plus(need).bytes() <= share;
-        fits.then(|| others().fold(own.plus(unknown), |sum, (_, other)| sum.plus(other.at_most(share / 2))))
+        fits.then(|| others().fold(own.plus(of_program), |sum, (_, other)| sum.plus(other.at_most(share / 2))))
     }
 }
 

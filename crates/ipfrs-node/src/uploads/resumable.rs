@@ -1,11 +1,13 @@
 //! Uploads in several requests, which survive a lost connection, a restart and a crash.
 
 use std::future::pending;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt, stream};
+use ipfrs_core::fair_pool::Share;
 use ipfrs_core::{Error, ErrorKind, Result};
 use tokio::sync::{oneshot, watch};
 use tracing::Instrument;
@@ -92,15 +94,8 @@ impl Node {
         operation.pause(0);
         let state = State { offset: 0, expires: self.expiry(SystemTime::now()), phase: Phase::Settling };
         let state = watch::Sender::new(state);
-        let upload = Arc::new(Upload {
-            id,
-            client: current_client(),
-            record,
-            is_noted: Arc::default(),
-            state,
-            reserved,
-            operation: Some(operation),
-        });
+        let upload =
+            Arc::new(Upload { id, record, is_noted: Arc::default(), state, reserved, operation: Some(operation) });
         self.enter_upload(&upload)?;
         let (id, record) = (upload.id.clone(), upload.record.clone());
         let created = off_workers(move || spool.create(&id, &record));
@@ -126,7 +121,7 @@ impl Node {
             match state.phase {
                 Phase::Removed => return Err(unknown(id)),
                 Phase::Waiting if state.offset == upload.record.length => {
-                    match self.continue_upload(id, state.offset, None, stream::empty()).await {
+                    match self.continue_upload(id, state.offset, Some(0), stream::empty()).await {
                         // Another task imports the upload, so this loop waits for it.
                         Err(e) if e.kind() == ErrorKind::Conflict => {}
                         imported => return imported,
@@ -144,7 +139,8 @@ impl Node {
     /// # Errors
     /// [`ErrorKind::Conflict`] if `offset` is not the offset of the upload, or another request is sending;
     /// [`ErrorKind::TooLarge`] if the content exceeds the length of the upload, in which case none of it is kept;
-    /// otherwise the error of `content`, the disk or the import, in which case the bytes that arrived are kept.
+    /// [`ErrorKind::RateLimited`] if too many uploads of the client are being received; otherwise the error of
+    /// `content`, the disk or the import, in which case the bytes that arrived are kept.
     pub async fn continue_upload<S>(
         &self,
         id: &str,
@@ -167,17 +163,26 @@ impl Node {
             )));
         }
         let Some(claim) = claim else { return Ok(upload.status(*upload.state.borrow())) };
+        // Without content, no client delays the end of the request.
+        let file_permit = if announced == Some(0) { None } else { self.inner.uploads.open_file_permit()? };
         let node = self.clone();
         // A separate task writes all bytes that arrived, even if the client does not wait for the response.
         let fits = announced.is_some();
-        let receiving = async move { node.receive(claim, offset, fits, content).await };
+        let receiving = async move { node.receive(claim, offset, fits, content, file_permit).await };
         tokio::spawn(with_client(current_client(), receiving).in_current_span())
             .await
             .map_err(|e| Error::internal("an upload failed").with_source(e))?
     }
 
     /// Receives `content`. `fits` is true if its length is known to fit in the upload.
-    async fn receive<S>(&self, claim: Claim, offset: u64, fits: bool, content: S) -> Result<UploadStatus>
+    async fn receive<S>(
+        &self,
+        claim: Claim,
+        offset: u64,
+        fits: bool,
+        content: S,
+        file_permit: Option<Share<IpAddr>>,
+    ) -> Result<UploadStatus>
     where
         S: Stream<Item = Result<Bytes>> + Send + Unpin + 'static,
     {
@@ -205,7 +210,7 @@ impl Node {
         };
         let content = content.take_until(Box::pin(cancelled_in_time));
         let Appended { offset, error } = append::append(request, content, progress).await;
-        drop(active);
+        drop((active, file_permit));
         upload.reserve_rest(offset, 0);
         let expires = self.expiry(SystemTime::now());
         claim.set(|state| *state = State { offset, expires, phase: Phase::Settling });
@@ -243,6 +248,7 @@ impl Node {
         };
         let uploaded = imported.inspect_err(|_| upload.reserve_rest(upload.record.length, 0))?;
         let mut record = upload.record.clone();
+        record.client = None;
         record.imported = Some(Imported { cid: uploaded.cid.to_string(), blocks: uploaded.blocks });
         let (spool, id) = (spool.clone(), upload.id.clone());
         off_workers(move || {

@@ -12,6 +12,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,8 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use super::UploadOptions;
 use crate::durable_directory::DurableDirectory;
-use crate::off_workers;
 use crate::private_file::sync_parent;
+use crate::{current_client, off_workers};
 
 /// Name of the directory in the repo.
 pub(super) const DIRECTORY: &str = "uploads";
@@ -52,6 +53,9 @@ pub(super) struct Record {
     pub(super) operation: String,
     /// Options of the import.
     pub(super) options: UploadOptions,
+    /// Client that began the upload, until it is imported; `None` for this program itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) client: Option<IpAddr>,
     /// Result of the import; `None` until the upload is imported.
     pub(super) imported: Option<Imported>,
     /// Length of the part before the current request of unknown length, if there is one.
@@ -68,8 +72,10 @@ pub(super) struct Imported {
 }
 
 impl Record {
+    /// Creates the record of a new upload of the current client.
     pub(super) fn new(length: u64, metadata: String, operation: String, options: UploadOptions) -> Self {
-        Self { version: VERSION, length, metadata, operation, options, imported: None, revert_to: None }
+        let client = current_client();
+        Self { version: VERSION, length, metadata, operation, options, client, imported: None, revert_to: None }
     }
 }
 

@@ -7,14 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
+use ipfrs_core::fair_pool::{FairPool, Share};
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
+use rustix::process::{Resource, getrlimit};
 use tokio::sync::{OnceCell, watch};
 use tokio::task::JoinHandle;
 
 use super::ledger::{Ledger, Need, Reservation};
 use super::options::Uploaded;
 use super::spool::{Record, Spool};
+use crate::current_client;
 use crate::operations::Operation;
 
 /// Status of a resumable upload.
@@ -36,6 +39,16 @@ pub struct UploadStatus {
     pub uploaded: Option<Uploaded>,
 }
 
+/// Minimum number of uploads that can be received at the same time, however few files may be open.
+const MIN_OPEN_FILES: u64 = 32;
+
+/// Returns the number of uploads that can be received at the same time: half of the files that connections leave for
+/// the store and for requests.
+fn max_open_files() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::from(u32::MAX));
+    usize::try_from((limit / 16).max(MIN_OPEN_FILES)).unwrap_or(usize::MAX)
+}
+
 /// All resumable uploads of a node.
 #[derive(Debug)]
 pub(crate) struct Uploads {
@@ -43,6 +56,9 @@ pub(crate) struct Uploads {
     /// Disk space that unfinished uploads need.
     pub(super) ledger: Ledger,
     pub(super) by_id: Mutex<HashMap<String, Arc<Upload>>>,
+    /// Permits for files that are open while a client sends. A client that pauses keeps its file open, because the
+    /// kernel reports a failed write only while it is.
+    open_files: FairPool<IpAddr>,
     /// Initialized after the uploads on disk are loaded.
     pub(super) loaded: OnceCell<()>,
     /// The background task that removes expired uploads.
@@ -55,6 +71,7 @@ impl Uploads {
             spool: Spool::new(repo),
             ledger: Ledger::default(),
             by_id: Mutex::default(),
+            open_files: FairPool::new(max_open_files(), 1, usize::MAX),
             loaded: OnceCell::new(),
             expiry_task: Mutex::default(),
         }
@@ -74,14 +91,32 @@ impl Uploads {
     pub(super) fn enter(&self, upload: Arc<Upload>, most: usize) -> bool {
         let mut by_id = self.by_id.lock();
         let unfinished = || by_id.values().filter(|upload| !upload.is_finished());
-        let own = unfinished().filter(|other| other.client == upload.client).count() + 1;
+        let own = unfinished().filter(|other| other.record.client == upload.record.client).count() + 1;
         // This process itself needs no share.
-        let may_take = |free: usize| upload.client.is_none() || own <= free.max(1);
+        let may_take = |free: usize| upload.record.client.is_none() || own <= free.max(1);
         let has_room = most.checked_sub(unfinished().count() + 1).is_some_and(may_take);
         if has_room {
             by_id.insert(upload.id.clone(), upload);
         }
         has_room
+    }
+
+    /// Takes a permit for the file of an upload that the current client continues. This process itself needs none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::RateLimited`] if as many files of the client are open as are left for all others.
+    pub(super) fn open_file_permit(&self) -> Result<Option<Share<IpAddr>>> {
+        let Some(client) = current_client() else { return Ok(None) };
+        self.open_files.take(client, 1).map(Some).map_err(|_| {
+            let most = self.open_files.capacity();
+            Error::new(
+                ErrorKind::RateLimited,
+                format!(
+                    "as many uploads of this client are being received as are left for all others, of {most} (a \
+                     sixteenth of the limit on open files): try again when one has ended"
+                ),
+            )
+        })
     }
 
     pub(super) fn put(&self, upload: Arc<Upload>) {
@@ -107,8 +142,6 @@ impl Uploads {
 #[derive(Debug)]
 pub(super) struct Upload {
     pub(super) id: String,
-    /// Client that created it; `None` for uploads from before the daemon started.
-    pub(super) client: Option<IpAddr>,
     pub(super) record: Record,
     /// Whether the record on disk notes where a request began.
     pub(super) is_noted: Arc<AtomicBool>,

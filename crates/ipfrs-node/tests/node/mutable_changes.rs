@@ -8,28 +8,30 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::poll_fn;
-use futures::stream::{self, BoxStream};
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, stream};
 use ipfrs_node::{
-    Block, BlockFormat, BlockStore, Cid, CidFormat, CompactOptions, Compacted, ContentPath, CopySource, Error,
-    ErrorKind, ImportConfig, MemoryStore, Mtime, MutableAttribute, MutableFilesConfig, MutablePath, Node, NodeConfig,
-    PutBlock, PutMode, Registry, Result, Spared, Stats, StoreConfig, StoreEpoch, Stored, WriteOptions,
+    Block, BlockFormat, BlockStore, Cid, CidFormat, ContentPath, CopySource, Error, ErrorKind, ImportConfig,
+    MemoryStore, Mtime, MutableAttribute, MutableFilesConfig, MutablePath, Node, NodeConfig, PutBlock, PutMode,
+    Registry, Result, StoreConfig, Stored, WriteOptions,
 };
+use ipfrs_store::testing::{AlteredStore, Difference};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
 /// A store in memory. Each read is pending a few times, and one of them may fail.
+type Unreliable = AlteredStore<Faults>;
+
 #[derive(Debug, Clone, Default)]
-struct Unreliable {
-    inside: Arc<MemoryStore>,
+struct Faults {
     /// Number of reads before the one that fails.
     reads_left: Arc<Mutex<Option<usize>>>,
     /// Whether puts wait.
     holds_puts: watch::Sender<bool>,
 }
 
-impl Unreliable {
-    async fn begin_read(&self) -> Result<()> {
+#[async_trait]
+impl Difference for Faults {
+    async fn before_read(&self, _: &Cid) -> Result<()> {
         // Callers may poll it twice at once, to need no timer for a read from memory.
         for _ in 0..4 {
             tokio::task::yield_now().await;
@@ -44,61 +46,11 @@ impl Unreliable {
             None => Ok(()),
         }
     }
-}
 
-#[async_trait]
-impl BlockStore for Unreliable {
-    async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
-        self.begin_read().await?;
-        self.inside.get(cid).await
-    }
-
-    fn get_many(&self, cids: Vec<Cid>) -> BoxStream<'static, Result<(Cid, Option<Bytes>)>> {
-        let this = self.clone();
-        let read = move |cid| {
-            let this = this.clone();
-            async move { Ok((cid, this.get(&cid).await?)) }
-        };
-        stream::iter(cids).then(read).boxed()
-    }
-
-    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
+    async fn store(&self, inside: &MemoryStore, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
         tokio::task::yield_now().await;
         self.holds_puts.subscribe().wait_for(|holds| !holds).await.unwrap();
-        self.inside.put_many(blocks, mode).await
-    }
-
-    async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
-        self.begin_read().await?;
-        self.inside.has_many(cids).await
-    }
-
-    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
-        self.inside.delete_unless(cids, spared).await
-    }
-
-    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
-        self.inside.iterate()
-    }
-
-    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
-        self.inside.compact(options).await
-    }
-
-    async fn flush(&self) -> Result<()> {
-        self.inside.flush().await
-    }
-
-    async fn stats(&self) -> Result<Stats> {
-        self.inside.stats().await
-    }
-
-    fn epoch(&self) -> StoreEpoch {
-        self.inside.epoch()
-    }
-
-    fn check(&self) -> Result<()> {
-        self.inside.check()
+        inside.put_many(blocks, mode).await
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) struct UploadState(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Since when the daemon has to accept the next piece. `None` while the next piece is being produced.
+    /// Time at which the next piece was ready for the daemon. `None` while the next piece is being produced.
     waiting_since: Option<Instant>,
     /// The error with which producing the body failed.
     failure: Option<Error>,

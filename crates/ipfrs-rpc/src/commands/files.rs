@@ -3,10 +3,12 @@
 use super::definition::{Definition, command, file, text};
 use super::option::Opt;
 
-/// Option of all commands on mutable files, with effect on those that write.
-const GROUP: &[Opt] = &[Opt::bool(&["flush", "f"])
-    .default("true")
-    .help("Make the change durable; --flush=false defers that to `files flush`")];
+/// Option of all commands on mutable files.
+const FLUSH: Opt = Opt::bool(&["flush", "f"]).default("true");
+const GROUP: &[Opt] = &[FLUSH.help("Make the change durable; --flush=false defers that to `files flush`")];
+
+/// The same for commands that it does not affect, as in Kubo.
+const GROUP_WITHOUT_CHANGES: &[Opt] = &[FLUSH.unused()];
 
 const PARENTS: Opt = Opt::bool(&["parents", "p"]);
 const CID_VERSION: Opt = Opt::int(&["cid-version", "cid-ver"]).help("CID version of new nodes, 0 or 1");
@@ -30,7 +32,7 @@ pub(super) const COMMANDS: &[Definition] = &[
         .in_group(GROUP),
     command("files/chmod", "Change the permissions of a mutable file")
         .arguments(&[text("mode"), text("path")])
-        .in_group(GROUP),
+        .in_group(GROUP_WITHOUT_CHANGES),
     command("files/cp", "Copy content or a mutable file into the mutable files")
         .arguments(&[text("source"), text("dest")])
         .options(&[
@@ -40,11 +42,11 @@ pub(super) const COMMANDS: &[Definition] = &[
         .in_group(GROUP),
     command("files/flush", "Make a mutable file or directory durable")
         .arguments(&[text("path").optional()])
-        .in_group(GROUP),
+        .in_group(GROUP_WITHOUT_CHANGES),
     command("files/ls", "List a mutable directory")
         .arguments(&[text("path").optional()])
         .options(&[Opt::bool(&["long", "l"]).help("Print content IDs and sizes too"), Opt::bool(&["U"]).printed()])
-        .in_group(GROUP),
+        .in_group(GROUP_WITHOUT_CHANGES),
     command("files/mkdir", "Create a mutable directory")
         .arguments(&[text("path")])
         .options(&[PARENTS.help("Create missing directories above it, and accept an existing one"), CID_VERSION, HASH])
@@ -56,7 +58,7 @@ pub(super) const COMMANDS: &[Definition] = &[
             Opt::int64(&["offset", "o"]).help("Number of bytes to skip"),
             Opt::int64(&["count", "n"]).help("Maximum number of bytes to read"),
         ])
-        .in_group(GROUP),
+        .in_group(GROUP_WITHOUT_CHANGES),
     command("files/rm", "Remove mutable files or directories")
         .arguments(&[text("path").repeated()])
         .options(&[
@@ -73,14 +75,14 @@ pub(super) const COMMANDS: &[Definition] = &[
             Opt::bool(&["size"]),
             Opt::bool(&["with-local"]).help("Also print how much of it is stored here"),
         ])
-        .in_group(GROUP),
+        .in_group(GROUP_WITHOUT_CHANGES),
     command("files/touch", "Change the modification time of a mutable file")
         .arguments(&[text("path")])
         .options(&[
             Opt::int64(&["mtime"]).help("Time in seconds since 1970 [default: now]"),
             Opt::uint(&["mtime-nsecs"]).help("Nanoseconds of the time"),
         ])
-        .in_group(GROUP),
+        .in_group(GROUP_WITHOUT_CHANGES),
     command("files/write", "Write to a mutable file")
         .arguments(&[text("path"), file("data")])
         .options(FILES_WRITE)

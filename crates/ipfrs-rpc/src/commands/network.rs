@@ -50,8 +50,7 @@ pub(super) const COMMANDS: &[Definition] = &[
         .options(&[Opt::bool(&["all", "a"]).unused()]),
     command("p2p/stream/ls", "Not available: fails").options(&[Opt::bool(&["headers", "v"]).unused()]),
     command("ping", "Round trips to a peer").arguments(&[text("peer ID").repeated().in_body()]).options(&[COUNT]),
-    command("provide/clear", "Clear the queue of announcements: it is empty")
-        .options(&[Opt::bool(&["quiet", "q"]).printed()]),
+    command("provide/clear", "Clear the queue of announcements: it is empty").options(&[Opt::bool(&["quiet", "q"])]),
     command("provide/once", "Not available: fails")
         .arguments(&[text("cid").repeated().in_body()])
         .options(&[Opt::bool(&["recursive", "r"]).unused()]),

@@ -21,7 +21,7 @@ const ROOT_DOMAIN: &str = ".";
 /// How a setting of Kubo is one of ours.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Form {
-    /// The same value.
+    /// The same value: one of a scalar type, or a list of texts.
     Same,
     /// The opposite of a truth value.
     Not,
@@ -61,6 +61,8 @@ impl Form {
     pub(super) fn read(self, setting: &Setting, value: &Value, root: Option<&str>, to: &mut Translation) {
         let (kubo, own) = (setting.kubo, setting.own);
         let read = match self {
+            // A change with an empty table would change nothing.
+            Self::Same if value.is_object() || value.is_array() && !are_texts(value) => None,
             Self::Same => Some(value.clone()),
             Self::Not => value.as_bool().map(|is_on| json!(!is_on)),
             Self::Limit => value.as_i64().map(|limit| json!(limit.max(0))),

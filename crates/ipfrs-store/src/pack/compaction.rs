@@ -9,8 +9,7 @@ use ipfrs_core::{Error, Result};
 
 use super::PackStore;
 use super::file::Pack;
-use super::group::Copied;
-use super::needed::Needed;
+use super::needed::{Copied, Needed};
 use super::padding::padded;
 use super::record::{CAR_HEADER, Key, Location, key_of, tombstone_keys};
 use super::scan::{Chunk, Scanner};

@@ -252,7 +252,7 @@ impl Instant {
                 _ => bytes.len(),
             };
             let mut left = bytes[..len].to_vec();
-            // Of eight sectors, this many are lost: none, all, or a part.
+            // Number of lost sectors in each eight.
             let lost = random.random_range(0..=8);
             let mut start = *sure;
             while start < len {

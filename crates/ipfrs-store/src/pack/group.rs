@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::changes::{Change, Changes};
 use super::errors::again;
 use super::needed::Needed;
-use super::padding::{self, MAX_PADDING_BYTES, MIN_ALIGNED_BYTES};
+use super::padding::{MAX_PADDING_BYTES, MIN_ALIGNED_BYTES, Padding};
 use super::record::{Key, Location, key_of, pack_codec, tombstones, write_prefix};
 use crate::{Spared, Stored};
 
@@ -169,10 +169,10 @@ impl Batch {
     fn pad(&mut self, offset: u32) -> Result<Vec<(u32, u32)>> {
         let (prefixes, sections) = (std::mem::take(&mut self.prefixes), std::mem::take(&mut self.sections));
         let (mut at, mut shift, mut shifts) = (0, 0, Vec::new());
-        let mut prefixes = prefixes.as_slice();
+        let (mut prefixes, mut padding) = (prefixes.as_slice(), Padding::default());
         for (prefix, data) in sections {
-            let padding = padding::before(u64::from(offset) + at + shift, prefix, &data, &mut self.prefixes)?;
-            if let Some((prefix, zeros)) = padding {
+            let inserted = padding.before(u64::from(offset) + at + shift, prefix, &data, &mut self.prefixes)?;
+            if let Some((prefix, zeros)) = inserted {
                 shift += (prefix + zeros.len()) as u64;
                 shifts.push((at as u32, shift as u32));
                 self.sections.push((prefix, zeros));
@@ -265,19 +265,6 @@ impl Delete {
         let keys = hashes.iter().map(key_of).collect();
         Self { hashes, keys, spared, reply }
     }
-}
-
-/// A block of a pack, verified and in memory.
-#[derive(Debug)]
-pub(super) struct Copied {
-    /// CID under which the block was first put.
-    pub(super) cid: Cid,
-    /// Key of the block.
-    pub(super) key: Key,
-    /// Data of the block.
-    pub(super) data: Bytes,
-    /// Location of the block in the pack.
-    pub(super) from: Location,
 }
 
 /// A call that copies the needed content of one part of a pack that is about to be removed.

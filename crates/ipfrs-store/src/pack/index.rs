@@ -17,6 +17,7 @@ mod manifest;
 mod memory;
 mod merge;
 mod place;
+mod reopen;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use parking_lot::{Mutex, RwLock};
@@ -75,6 +77,8 @@ pub(super) struct Index {
     place: Arc<Place>,
     state: RwLock<State>,
     upkeep: Mutex<Upkeep>,
+    /// Time of the last attempt to open runs again (`reopen`).
+    last_reopening: Mutex<Option<Instant>>,
 }
 
 /// Content of the index.
@@ -83,6 +87,8 @@ struct State {
     memory: Memory,
     /// Ordered from oldest to newest.
     runs: Arc<[Arc<Run>]>,
+    /// Number of runs that were opened again (`reopen`).
+    reopened: u64,
     packs: BTreeMap<u32, PackUse>,
     totals: Totals,
     /// Notes of a rebuild that has not reached the last pack.
@@ -148,8 +154,9 @@ impl Index {
         let next_run = named.iter().map(|named| named.number + 1).max().unwrap_or(1);
         Self {
             place: Arc::new(place),
-            state: RwLock::new(State { memory, runs: runs.into(), packs, totals, unfinished }),
+            state: RwLock::new(State { memory, runs: runs.into(), reopened: 0, packs, totals, unfinished }),
             upkeep: Mutex::new(Upkeep::new(next_run, manifest_bytes)),
+            last_reopening: Mutex::default(),
         }
     }
 
@@ -174,17 +181,37 @@ impl Index {
         runs + self.upkeep.lock().manifest_bytes
     }
 
+    /// Checks that no page of a run has turned out to be missing. If one has, lookups fail.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind), with the name of the first such run.
+    pub(super) fn check(&self) -> Result<()> {
+        let runs = Arc::clone(&self.state.read().runs);
+        runs.iter().try_for_each(|run| run.check())
+    }
+
+    /// Same as [`check`](Self::check), after an attempt to open such runs again. Waits for the disk.
+    pub(super) fn check_again(&self) -> Result<()> {
+        self.with_whole_runs(|| self.check())
+    }
+
     /// Verifies the checksums of every run. Waits for the disk.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind), with the name of the first damaged run.
     pub(super) fn verify(&self) -> Result<()> {
-        let runs = Arc::clone(&self.state.read().runs);
-        runs.iter().try_for_each(|run| run.verify())
+        self.with_whole_runs(|| {
+            let runs = Arc::clone(&self.state.read().runs);
+            runs.iter().try_for_each(|run| run.verify())
+        })
     }
 
-    /// Returns the location of each of `keys`.
+    /// Returns the location of each of `keys`. Waits for the disk.
     pub(super) fn locate<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Location>>> {
+        self.with_whole_runs(|| self.locate_once(keys))
+    }
+
+    fn locate_once<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Location>>> {
         let state = self.state.read();
         let recent: Vec<Option<Said>> = keys.iter().map(|key| state.memory.get(key.as_ref())).collect();
         let runs = Arc::clone(&state.runs);
@@ -208,20 +235,12 @@ impl Index {
         }
         let runs = Arc::clone(&state.runs);
         drop(state);
-        let (prefix, digest) = split_key(key);
-        let mut location = None;
-        for run in runs.iter().rev() {
-            match run.find_resident(prefix, digest)? {
-                None => return Ok(None),
-                Some(None) => {}
-                Some(Some(said)) => {
-                    location = said;
-                    break;
-                }
-            }
+        let found = find_resident_in(&runs, key);
+        // A lookup that may wait for the disk opens runs with missing pages again.
+        match runs.iter().try_for_each(|run| run.check()) {
+            Ok(()) => found,
+            Err(_) => Ok(None),
         }
-        runs.iter().try_for_each(|run| run.check())?;
-        Ok(Some(location))
     }
 
     /// Loads the entries of `keys` into the processor's cache, except those that are on the disk.
@@ -230,8 +249,13 @@ impl Index {
         runs.iter().for_each(|run| run.preload(keys));
     }
 
-    /// Returns up to `limit` blocks after `after`, in the order of their keys. The page is empty at the end.
+    /// Returns up to `limit` blocks after `after`, in the order of their keys. The page is empty at the end. Waits for
+    /// the disk.
     pub(super) fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<(Key, Location)>> {
+        self.with_whole_runs(|| self.page_once(after, limit))
+    }
+
+    fn page_once(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<(Key, Location)>> {
         let mut after: Option<Key> = after.map(Key::from);
         loop {
             let state = self.state.read();
@@ -326,6 +350,19 @@ fn find_in(runs: &[Arc<Run>], key: &[u8]) -> Result<Said> {
         }
     }
     Ok(None)
+}
+
+/// Same as [`find_in`], but returns the outer `None` if that would wait for the disk.
+fn find_resident_in(runs: &[Arc<Run>], key: &[u8]) -> Result<Option<Said>> {
+    let (prefix, digest) = split_key(key);
+    for run in runs.iter().rev() {
+        match run.find_resident(prefix, digest)? {
+            None => return Ok(None),
+            Some(None) => {}
+            Some(Some(said)) => return Ok(Some(said)),
+        }
+    }
+    Ok(Some(None))
 }
 
 /// Updates the statistics of packs: the change in live bytes (`grown`), the tombstones and padding written at their

@@ -218,7 +218,7 @@ impl Drop for StoreLock {
     }
 }
 
-/// Locks the file. Tries again for a moment if someone has locked it without a name: [`lock_holder`] does for an instant.
+/// Locks the file. Tries again for a moment if it is locked without a name, as [`lock_holder`] does.
 fn locked(file: &mut File, operation: FlockOperation) -> rustix::io::Result<()> {
     for _ in 0..ATTEMPTS {
         match flock(&*file, operation) {

@@ -1,7 +1,22 @@
 //! Blocks and tombstones that compaction keeps of a part of a pack.
 
-use super::group::Copied;
-use super::record::Key;
+use bytes::Bytes;
+use ipfrs_core::Cid;
+
+use super::record::{Key, Location};
+
+/// A block of a pack, verified and in memory.
+#[derive(Debug)]
+pub(super) struct Copied {
+    /// CID under which the block was first put.
+    pub(super) cid: Cid,
+    /// Key of the block.
+    pub(super) key: Key,
+    /// Data of the block.
+    pub(super) data: Bytes,
+    /// Location of the block in the pack.
+    pub(super) from: Location,
+}
 
 /// The needed content of one part of a pack.
 #[derive(Debug, Default)]

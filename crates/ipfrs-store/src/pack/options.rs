@@ -19,9 +19,10 @@ pub struct PackOptions {
     /// copy per read. Returned blocks are then never slices of mapped files.
     pub verify_on_read: bool,
     /// Whether the store is opened without changing anything on the disk, for example on a read-only file system. The
-    /// store must exist. Several readers may have it open at the same time, in any processes. None can write it meanwhile:
-    /// that is a [`Conflict`](ipfrs_core::ErrorKind), also within a process. If the index is missing, damaged or behind
-    /// the packs, the rebuilt part is kept in memory. Puts and deletions are [`Forbidden`](ipfrs_core::ErrorKind).
+    /// store must exist. Several readers may have it open at the same time, in any processes. While they do,
+    /// opening it for writing is a [`Conflict`](ipfrs_core::ErrorKind), also within a process. If the index is missing,
+    /// damaged or behind the packs, the rebuilt part is kept in memory. Puts and deletions are
+    /// [`Forbidden`](ipfrs_core::ErrorKind).
     pub read_only: bool,
     /// Name of this process in the errors of other processes that try to open the store, for example `ipfrs-cli
     /// gateway start`.

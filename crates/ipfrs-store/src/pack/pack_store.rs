@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
 use super::options::{MIN_PACK_BYTES, PackOptions};
@@ -70,6 +70,20 @@ impl PackStore {
     /// If the index could not be made durable. The store is closed nevertheless, and the next start replays more.
     pub async fn close(&self) -> Result<()> {
         self.queue.close(&self.shared).await
+    }
+
+    /// Checks that the index has not turned out to be unreadable, in which case lookups fail. If it has, tries to read
+    /// it again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if part of the index cannot be read, [`ErrorKind::Unavailable`] if the store is closed.
+    pub async fn check_index(&self) -> Result<()> {
+        match self.shared.with_index(|index| index.check()) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.blocking(|shared| shared.with_index(|index| index.check_again())).await
+            }
+            checked => checked,
+        }
     }
 }
 

@@ -30,26 +30,51 @@ pub(super) fn is_padding(tombstone: &[u8]) -> bool {
     tombstone.iter().all(|byte| *byte == 0)
 }
 
-/// Returns the section to write at `offset` before a section with this prefix length and `data`, so that the content
-/// of `data` is aligned. Appends the prefix of the padding to `prefixes`, and returns its length and the data of the
-/// padding.
-///
-/// Returns `None` if the block is small or aligned already, and if no section is as short as the gap.
-pub(super) fn before(
-    offset: u64,
-    prefix: usize,
-    data: &[u8],
-    prefixes: &mut Vec<u8>,
-) -> Result<Option<(usize, Bytes)>> {
-    if data.len() < MIN_ALIGNED_BYTES {
-        return Ok(None);
+/// Padding of consecutive sections. Leaves of equal length need equal padding, which is hashed once.
+#[derive(Debug, Default)]
+pub(super) struct Padding {
+    last: Option<LastPadding>,
+}
+
+/// The section that was inserted last.
+#[derive(Debug)]
+struct LastPadding {
+    /// Length of the section, in bytes.
+    bytes: usize,
+    prefix: Vec<u8>,
+    zeros: Bytes,
+}
+
+impl Padding {
+    /// Returns the section to write at `offset` before a section with this prefix length and `data`, so that the
+    /// content of `data` is aligned. Appends the prefix of the padding to `prefixes`, and returns its length and the
+    /// data of the padding.
+    ///
+    /// Returns `None` if the block is small or aligned already, and if no section is as short as the gap.
+    pub(super) fn before(
+        &mut self,
+        offset: u64,
+        prefix: usize,
+        data: &[u8],
+        prefixes: &mut Vec<u8>,
+    ) -> Result<Option<(usize, Bytes)>> {
+        if data.len() < MIN_ALIGNED_BYTES {
+            return Ok(None);
+        }
+        let content = offset + prefix as u64 + content_offset(data) as u64;
+        let gap = (content.next_multiple_of(ALIGNMENT) - content) as usize;
+        if gap == 0 {
+            return Ok(None);
+        }
+        if let Some(last) = self.last.as_ref().filter(|last| last.bytes == gap) {
+            prefixes.extend_from_slice(&last.prefix);
+            return Ok(Some((last.prefix.len(), last.zeros.clone())));
+        }
+        let start = prefixes.len();
+        let Some((prefix, zeros)) = of_length(gap, prefixes)? else { return Ok(None) };
+        self.last = Some(LastPadding { bytes: gap, prefix: prefixes[start..].to_vec(), zeros: zeros.clone() });
+        Ok(Some((prefix, zeros)))
     }
-    let content = offset + prefix as u64 + content_offset(data) as u64;
-    let gap = (content.next_multiple_of(ALIGNMENT) - content) as usize;
-    if gap == 0 {
-        return Ok(None);
-    }
-    of_length(gap, prefixes)
 }
 
 /// Returns a section of padding with so many bytes, or `None` if no section has this length. The SHA-1 of a short one
@@ -136,7 +161,7 @@ mod tests {
             let mut prefixes = b"before".to_vec();
             let content = offset + (prefix + framing) as u64;
             let gap = content.next_multiple_of(ALIGNMENT) - content;
-            match before(offset, prefix, &data, &mut prefixes).unwrap() {
+            match Padding::default().before(offset, prefix, &data, &mut prefixes).unwrap() {
                 Some((len, zeros)) => {
                     prop_assert_eq!(len + zeros.len(), gap as usize);
                     prop_assert!(gap <= MAX_PADDING_BYTES && is_padding(&zeros));
@@ -171,6 +196,21 @@ mod tests {
         for end in 0..leaf.len() {
             assert_eq!(content_offset(&leaf[..end]), 0);
         }
-        assert_eq!(before(5, 40, &leaf, &mut Vec::new()).unwrap(), None);
+        assert_eq!(Padding::default().before(5, 40, &leaf, &mut Vec::new()).unwrap(), None);
+    }
+
+    #[test]
+    fn equal_gaps_share_one_padding_and_others_get_their_own() {
+        let (data, mut padding) = (vec![7; MIN_ALIGNED_BYTES], Padding::default());
+        let mut shared = Vec::new();
+        for offset in [0, 4096, 100, 0, 8192] {
+            let (mut prefixes, mut alone) = (b"before".to_vec(), b"before".to_vec());
+            let (prefix, zeros) = padding.before(offset, 40, &data, &mut prefixes).unwrap().unwrap();
+            let expected = Padding::default().before(offset, 40, &data, &mut alone).unwrap().unwrap();
+            assert_eq!(((prefix, zeros.clone()), prefixes), (expected, alone), "{offset}");
+            shared.push(zeros);
+        }
+        assert_eq!(shared[0].as_ptr(), shared[1].as_ptr());
+        assert_eq!(shared[3].as_ptr(), shared[4].as_ptr());
     }
 }

@@ -103,11 +103,13 @@ impl Shared {
             return read_verified(pack, location, key);
         }
         let record = Record::of(pack, location)?;
-        let loaded = match pack.is_resident(&record.slice) {
-            true => Ok(()),
-            false => record.slice.populate().map_err(|error| cannot("read", pack.path(), error)),
-        };
-        match loaded.and_then(|()| record.into_bytes(key)) {
+        if !pack.is_resident(&record.slice) && record.slice.populate().is_err() {
+            // Logs it if another program has truncated the pack.
+            pack.is_intact();
+            // Its error has a cause, which that of a page has not.
+            return read_verified(pack, location, key);
+        }
+        match record.into_bytes(key) {
             Err(_) if !pack.is_intact() => read_verified(pack, location, key),
             data => data,
         }

@@ -94,7 +94,7 @@ pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
     }
     let mut is_behind = !torn.is_empty();
     let last = packs.last_key_value().map(|(number, _)| *number);
-    // What was replayed is on the disk.
+    // Replayed sections are on the disk.
     let is_sound = torn.is_empty() && damaged.is_none();
     let mut tail = last.filter(|_| has_index && (is_sound || first == last));
     if let (true, Some((number, pack))) = (is_any && !is_behind, packs.last_key_value()) {
@@ -162,8 +162,8 @@ fn replay_all(mut replay: Replay<'_>, found: &mut BTreeMap<u32, FoundPack>) -> R
         #[cfg(test)]
         drop(syncing);
         if replay.is_last(pack) {
-            // After a failed sync of an earlier process, the page cache may hold bytes that are not on the disk. This is
-            // a hint, which file systems without a cache ignore.
+            // After a failed sync of an earlier process, the page cache may hold bytes that are not on the disk. File
+            // systems without a cache ignore this hint.
             let _ = fadvise(&pack.file, u64::from(from - from % PAGES_BYTES), None, Advice::DontNeed);
         }
         let rest = replay.pack(pack, from)?;
@@ -248,7 +248,8 @@ impl<'a> Replay<'a> {
 
     /// Replays a pack from `from` on. Damage is added to the losses, or remembered if later sections may replace it. In
     /// the last pack, gaps and an incomplete end are no loss if an index covers what is before them: a power failure
-    /// leaves them in what was not synced, and so was not acknowledged. Without an index, all of the pack would be that.
+    /// leaves them in sections that were not synced, and so not acknowledged. Without an index, that would be the whole
+    /// pack.
     pub(super) fn pack(&mut self, pack: &FoundPack, from: u32) -> Result<Rest> {
         let (number, len, is_last) = (pack.number, pack.len, self.is_last(pack));
         let may_be_torn = is_last && self.may_be_torn;

@@ -15,16 +15,17 @@ use super::record::Location;
 /// disk, and hashes.
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind), with the names of the block and its pack.
+/// [`ErrorKind::Corrupt`](ipfrs_core::ErrorKind) for lost or wrong bytes, and the error of a disk that fails, both with
+/// the names of the block and its pack.
 pub(super) fn read_verified(pack: &Pack, location: Location, key: &[u8]) -> Result<Bytes> {
     let prefix = usize::from(location.prefix);
     let start = u64::from(location.offset).saturating_sub(prefix as u64);
     let mut section = vec![0; prefix + location.len as usize];
     if let Err(error) = pack.file().read_exact_at(&mut section, start) {
-        if error.kind() != io::ErrorKind::UnexpectedEof {
-            return Err(cannot("read", pack.path(), error));
-        }
         let (block, path) = (name(location, key, &[]), pack.path().display());
+        if error.kind() != io::ErrorKind::UnexpectedEof {
+            return Err(cannot(&format!("read block {block} in"), pack.path(), error));
+        }
         return Err(Error::corrupt(format!(
             "{path} ends before block {block}, which was stored at {start}: another program truncated it; restore it \
              from a copy, or restart to continue without the lost data"

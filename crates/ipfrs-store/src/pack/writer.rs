@@ -352,8 +352,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Pads what a power failure has torn, before blocks are written behind it. Deletions do not wait for that: on a disk
-    /// that needs space to overwrite, they may be the only way to get it.
+    /// Pads what a power failure has torn, before blocks are written behind it. Deletions do not wait for that: on a
+    /// disk that needs space to overwrite, they may be the only way to get it.
     fn pad_torn(&mut self, next: &Batch) -> Result<()> {
         if self.torn.is_empty() || next.is_deletion() { Ok(()) } else { self.make_durable() }
     }

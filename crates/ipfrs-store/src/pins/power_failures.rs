@@ -89,7 +89,7 @@ fn after(base: &[u8], log: &[Step], random: &mut StdRng) -> Vec<u8> {
     synced.iter().for_each(|step| apply(&mut file, step));
     let lengths = open.iter().enumerate().filter(|(_, step)| matches!(step, Step::SetLen(_)));
     let ends: Vec<_> = lengths.map(|(at, _)| at).chain([open.len()]).collect();
-    // Of eight sectors, this many are lost: none, all, or a part.
+    // Number of lost sectors in each eight.
     let lost = random.random_range(0..=8);
     for step in &open[..ends[random.random_range(0..ends.len())]] {
         let Step::Write { offset, data } = step else {

@@ -1,21 +1,17 @@
 //! CARs from blocks that their store keeps as CAR sections.
 
-use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
-use futures::stream::{self, Stream, StreamExt};
+use bytes::Bytes;
+use futures::stream::{Stream, StreamExt};
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use ipfrs_store::{BlockBatch, MIN_ALIGNED_BYTES, StoredSection};
 
 use crate::DagWalk;
+use crate::gather::{Gatherer, gather};
 
-/// Slices below this size are copied into a shared piece. A piece of its own costs more than copying a few kilobytes.
-const COPY_BELOW_BYTES: usize = 8 * 1024;
-/// Size at which a piece of copied slices is yielded.
-const PIECE_BYTES: usize = 64 * 1024;
 /// Size at which a slice of adjacent sections is yielded.
 const RUN_BYTES: usize = 1024 * 1024;
 
@@ -30,12 +26,12 @@ where
 {
     // Number of CIDs whose lookup has completed.
     let mut completed = 0;
-    encode(&super::header(&[]), move |cx, pieces| {
+    encode(super::header(&[]), move |cx, sections, gatherer| {
         batches.poll_next_unpin(cx).map(|batch| {
             let Some(mut batch) = batch else { return ControlFlow::Break(()) };
             let requested = cids.get(completed..).unwrap_or_default();
             completed += batch.len();
-            pieces.put_batch(requested, &mut batch)
+            sections.put_batch(requested, &mut batch, gatherer)
         })
     })
 }
@@ -48,16 +44,16 @@ pub fn encode_walk<N>(roots: &[Cid], mut walk: DagWalk, mut note: N) -> impl Str
 where
     N: FnMut(Result<usize, &Error>),
 {
-    encode(&super::header(roots), move |cx, pieces| {
+    encode(super::header(roots), move |cx, sections, gatherer| {
         walk.poll_walked(cx).map(|walked| match walked {
             Some(Ok(block)) => {
                 note(Ok(block.section.data_len()));
-                pieces.put(&block.cid, block.section);
+                sections.put(&block.cid, &block.section, gatherer);
                 ControlFlow::Continue(())
             }
             Some(Err(error)) => {
                 note(Err(&error));
-                pieces.fail(error);
+                sections.fail(error, gatherer);
                 ControlFlow::Break(())
             }
             None => ControlFlow::Break(()),
@@ -66,65 +62,41 @@ where
 }
 
 /// Encodes the header and the sections that `put_next` appends, until it breaks.
-fn encode<F>(header: &[u8], mut put_next: F) -> impl Stream<Item = Result<Bytes>> + use<F>
+fn encode<F>(header: Bytes, mut put_next: F) -> impl Stream<Item = Result<Bytes>> + use<F>
 where
-    F: FnMut(&mut Context<'_>, &mut Pieces) -> Poll<ControlFlow<()>>,
+    F: FnMut(&mut Context<'_>, &mut Sections, &mut Gatherer) -> Poll<ControlFlow<()>>,
 {
-    let mut pieces = Pieces::beginning_with(header);
-    let mut has_ended = false;
-    stream::poll_fn(move |cx| {
-        loop {
-            if let Some(piece) = pieces.pop() {
-                return Poll::Ready(Some(piece));
-            }
-            if has_ended {
-                return Poll::Ready(None);
-            }
-            match put_next(cx, &mut pieces) {
-                Poll::Ready(ControlFlow::Continue(())) => continue,
-                Poll::Ready(ControlFlow::Break(())) => has_ended = true,
-                // Complete pieces do not wait for the next block.
-                Poll::Pending if pieces.is_empty() => return Poll::Pending,
-                Poll::Pending => {}
-            }
-            pieces.end();
+    let mut sections = Sections { run: None, prefix: Vec::with_capacity(64) };
+    let mut header = Some(header);
+    gather(move |cx, gatherer| {
+        if let Some(header) = header.take() {
+            gatherer.copy(&header);
         }
+        let next = put_next(cx, &mut sections, gatherer);
+        // Sections do not wait for a block that is not available yet.
+        if !matches!(next, Poll::Ready(ControlFlow::Continue(()))) {
+            sections.end_run(gatherer);
+        }
+        next
     })
 }
 
-/// An encoder of sections. It combines adjacent sections, and short ones.
-struct Pieces {
-    /// Short sections and other bytes that precede the next piece.
-    copied: BytesMut,
+/// An encoder of sections. It combines adjacent ones.
+struct Sections {
     /// Adjacent sections in one memory, to which the next section may be appended.
     run: Option<(Bytes, Range<usize>)>,
     /// Buffer for the prefix of one section.
     prefix: Vec<u8>,
-    pieces: VecDeque<Result<Bytes>>,
 }
 
-impl Pieces {
-    fn beginning_with(header: &[u8]) -> Self {
-        Self { copied: header.into(), run: None, prefix: Vec::with_capacity(64), pieces: VecDeque::new() }
-    }
-
-    /// Returns the next complete piece.
-    fn pop(&mut self) -> Option<Result<Bytes>> {
-        self.pieces.pop_front()
-    }
-
-    /// Whether nothing waits for [`Self::end`].
-    fn is_empty(&self) -> bool {
-        self.copied.is_empty() && self.run.is_none()
-    }
-
+impl Sections {
     /// Appends the sections of a batch. An error ends the CAR.
-    fn put_batch(&mut self, requested: &[Cid], batch: &mut BlockBatch) -> ControlFlow<()> {
+    fn put_batch(&mut self, requested: &[Cid], batch: &mut BlockBatch, gatherer: &mut Gatherer) -> ControlFlow<()> {
         for (index, cid) in requested.iter().enumerate().take(batch.len()) {
             match batch.take_section(index) {
-                Ok(Some(section)) => self.put(cid, section),
+                Ok(Some(section)) => self.put(cid, &section, gatherer),
                 Err(error) if error.kind() != ErrorKind::NotFound => {
-                    self.fail(error);
+                    self.fail(error, gatherer);
                     return ControlFlow::Break(());
                 }
                 Ok(None) | Err(_) => {}
@@ -134,67 +106,40 @@ impl Pieces {
     }
 
     /// Appends the section of a block.
-    fn put(&mut self, cid: &Cid, section: StoredSection) {
+    fn put(&mut self, cid: &Cid, section: &StoredSection, gatherer: &mut Gatherer) {
         self.prefix.clear();
         super::put_prefix(&mut self.prefix, cid, section.data_len());
         let (memory, range) = section.range();
         if section.prefix() != self.prefix {
             // The store keeps the block under another codec or version, or keeps no sections.
             let data = range.end - section.data_len()..range.end;
-            self.end_run();
-            self.copied.extend_from_slice(&self.prefix);
-            return self.put_slice(memory, data);
+            self.end_run(gatherer);
+            gatherer.copy(&self.prefix);
+            return gatherer.push_slice(memory, data);
         }
         match &mut self.run {
             Some((of, run)) if is_adjacent(of, run, memory, &range) && run.len() < RUN_BYTES => run.end = range.end,
             _ => {
-                self.end_run();
+                self.end_run(gatherer);
                 // A large block may begin at a page of its file, and costs less to send if the slice does, too.
                 let prefix = if section.data_len() >= MIN_ALIGNED_BYTES { self.prefix.len() } else { 0 };
-                self.copied.extend_from_slice(&self.prefix[..prefix]);
+                gatherer.copy(&self.prefix[..prefix]);
                 self.run = Some((memory.clone(), range.start + prefix..range.end));
             }
         }
     }
 
-    fn end_run(&mut self) {
+    /// Completes the adjacent sections.
+    fn end_run(&mut self, gatherer: &mut Gatherer) {
         if let Some((memory, range)) = self.run.take() {
-            self.put_slice(&memory, range);
+            gatherer.push_slice(&memory, range);
         }
     }
 
-    /// Appends a part of `memory`, either as a slice or copied.
-    fn put_slice(&mut self, memory: &Bytes, range: Range<usize>) {
-        if range.len() >= COPY_BELOW_BYTES {
-            self.end_copied();
-            self.pieces.push_back(Ok(memory.slice(range)));
-            return;
-        }
-        if self.copied.is_empty() {
-            self.copied.reserve(PIECE_BYTES + COPY_BELOW_BYTES);
-        }
-        self.copied.extend_from_slice(&memory[range]);
-        if self.copied.len() >= PIECE_BYTES {
-            self.end_copied();
-        }
-    }
-
-    fn end_copied(&mut self) {
-        if !self.copied.is_empty() {
-            self.pieces.push_back(Ok(self.copied.split().freeze()));
-        }
-    }
-
-    /// Completes the current piece.
-    fn end(&mut self) {
-        self.end_run();
-        self.end_copied();
-    }
-
-    /// Completes the current piece and appends an error.
-    fn fail(&mut self, error: Error) {
-        self.end();
-        self.pieces.push_back(Err(error));
+    /// Appends an error.
+    fn fail(&mut self, error: Error, gatherer: &mut Gatherer) {
+        self.end_run(gatherer);
+        gatherer.fail(error);
     }
 }
 

@@ -7,9 +7,10 @@ use std::sync::atomic::AtomicUsize;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
 use ipfrs_core::{Cid, CidList, Error, Result, identity_payload};
-use ipfrs_store::{BlockBatch, BlockStore, StoredSection};
+use ipfrs_store::{BlockBatch, BlockStore, Section, StoredSection};
+use ipfrs_unixfs::links;
 
-use super::part::{Below, Links, Part, links_below};
+use super::part::{Below, Links, Part, has_no_links, links_below};
 use super::seen::Seen;
 
 /// Most blocks that are requested from the store at once.
@@ -17,6 +18,12 @@ const MAX_RUN_BLOCKS: usize = 256;
 
 /// Most links that are examined when the next blocks to request are chosen.
 const MAX_RUN_LINKS: usize = 1024;
+
+/// Largest node, in bytes, whose links are requested before the walk enters it.
+const MAX_AHEAD_NODE_BYTES: usize = 2 * 1024;
+
+/// Most bytes of such nodes that are decoded together, before the task yields to others.
+const MAX_AHEAD_BYTES: usize = 64 * 1024;
 
 /// Memory, in bytes, for the links of the nodes above the current one. The links of further nodes are read again from
 /// their blocks when the walk returns to them.
@@ -37,6 +44,17 @@ pub(super) struct Path {
     open: VecDeque<Frame>,
     /// Memory of `open`, in bytes.
     open_bytes: usize,
+    /// Links of several nodes that follow each other in the node above them.
+    ahead: Option<Ahead>,
+}
+
+/// Blocks that were requested together although different nodes link to them.
+struct Ahead {
+    run: Run,
+    /// Depth of these nodes' frames.
+    depth: u32,
+    /// The nodes that the walk has not entered yet, with their links.
+    nodes: VecDeque<(Cid, CidList)>,
 }
 
 /// A node whose links were dropped and must be read again.
@@ -48,7 +66,8 @@ struct Closed {
 
 impl Path {
     pub(super) fn new(roots: Frame) -> Self {
-        Self { roots, closed: Vec::new(), closed_nodes: CidList::default(), open: VecDeque::new(), open_bytes: 0 }
+        let (closed, closed_nodes, open) = (Vec::new(), CidList::default(), VecDeque::new());
+        Self { roots, closed, closed_nodes, open, open_bytes: 0, ahead: None }
     }
 
     /// Returns the innermost node that has links left to take, or `None` at the end.
@@ -64,6 +83,70 @@ impl Path {
         }
         let frame = self.open.back_mut().unwrap_or(&mut self.roots);
         Ok(if frame.is_done() { None } else { Some(frame) })
+    }
+
+    /// Returns the block of the link that was taken last from the current node.
+    pub(super) async fn fetch(&mut self, cid: &Cid, store: &Arc<dyn BlockStore>, seen: &Seen) -> Result<StoredSection> {
+        loop {
+            let Some(run) = self.run_with(cid) else {
+                self.plan(store, seen);
+                continue;
+            };
+            let next = run.next().await;
+            let (requested, found) = next.ok_or_else(|| Error::internal("the store omitted a requested block"))?;
+            // The walk may have met earlier blocks of the run deeper in the DAG since it requested them.
+            if requested != *cid {
+                continue;
+            }
+            return found?.ok_or_else(|| {
+                let node = self.open.back().and_then(|frame| frame.node.as_ref());
+                let from = node.map(|(node, _)| format!(", which {node} links to,")).unwrap_or_default();
+                Error::no_block(cid, format!("block {cid}{from} is not in this store"))
+            });
+        }
+    }
+
+    /// Returns the run with the next blocks of the current node, if it has been requested.
+    fn run_with(&mut self, cid: &Cid) -> Option<&mut Run> {
+        let frame = self.open.back_mut().unwrap_or(&mut self.roots);
+        let depth = frame.depth;
+        let own = frame.run.as_mut().filter(|run| !run.has_ended());
+        match (own, &mut self.ahead) {
+            (Some(run), _) => Some(run),
+            (None, Some(Ahead { run, depth: at, .. })) if *at == depth && run.rest().contains(cid) => Some(run),
+            _ => None,
+        }
+    }
+
+    /// Requests the link that was taken last from the current node, and later links of the node. If these are few, also
+    /// requests those of the nodes that follow it: most shards of a large directory have two or three links, and a
+    /// request for each shard would cost more than its blocks.
+    fn plan(&mut self, store: &Arc<dyn BlockStore>, seen: &Seen) {
+        let frame = self.open.back().unwrap_or(&self.roots);
+        let (depth, mut requested) = (frame.depth, Vec::new());
+        let has_all = frame.request_rest(&mut requested, seen);
+        let own = requested.len();
+        // Nodes further down must not replace what was requested for those that follow.
+        let is_free = self.ahead.as_ref().is_none_or(|ahead| ahead.run.has_ended() || depth <= ahead.depth);
+        let above = self.open.iter().nth_back(1).filter(|above| above.depth + 1 == depth);
+        let above = above.filter(|_| has_all && is_free);
+        let nodes = above.map(|above| above.request_following(&mut requested, seen)).unwrap_or_default();
+        let has_more = requested.len() > own;
+        let run = Run::new(requested, store);
+        if has_more {
+            self.ahead = Some(Ahead { run, depth, nodes });
+        } else {
+            self.open.back_mut().unwrap_or(&mut self.roots).run = Some(run);
+        }
+    }
+
+    /// Returns the links of a node to which `depth` links lead, if they were read ahead.
+    pub(super) fn take_links(&mut self, node: &Cid, part: Part, depth: u32) -> Option<Links> {
+        let ahead = self.ahead.as_mut().filter(|ahead| part == Part::All && ahead.depth == depth + 1)?;
+        let at = ahead.nodes.iter().position(|(cid, _)| cid == node)?;
+        // The walk has met the nodes before this one somewhere else.
+        let (_, cids) = ahead.nodes.drain(..=at).next_back()?;
+        Some(Links { cids, below: Below::Each(part) })
     }
 
     /// Descends into a node.
@@ -141,6 +224,23 @@ struct Run {
 }
 
 impl Run {
+    fn new(requested: Vec<Cid>, store: &Arc<dyn BlockStore>) -> Self {
+        let requested: Arc<[Cid]> = requested.into();
+        let batches = store.get_batches(Arc::clone(&requested));
+        Self { requested, taken: 0, batches, batch: BlockBatch::default(), taken_of_batch: 0 }
+    }
+
+    /// Returns the blocks that have not been taken.
+    fn rest(&self) -> &[Cid] {
+        self.requested.get(self.taken..).unwrap_or_default()
+    }
+
+    /// Returns those of the [rest](Self::rest) that the current batch holds, up to the first that is missing.
+    fn at_hand(&self) -> impl Iterator<Item = (&Cid, Section<'_>)> {
+        let sections = (self.taken_of_batch..self.batch.len()).map_while(|index| self.batch.section(index).ok()?);
+        self.rest().iter().zip(sections)
+    }
+
     fn has_ended(&self) -> bool {
         self.taken >= self.requested.len()
     }
@@ -190,44 +290,57 @@ impl Frame {
         (self.offset, self.next) = (rest.offset(), taken);
     }
 
-    /// Returns the block of the link that was taken last.
-    pub(super) async fn fetch(&mut self, cid: &Cid, store: &Arc<dyn BlockStore>, seen: &Seen) -> Result<StoredSection> {
-        loop {
-            let Some(run) = self.run.as_mut().filter(|run| !run.has_ended()) else {
-                self.run = Some(self.plan(store, seen));
-                continue;
-            };
-            let next = run.next().await;
-            let (requested, found) = next.ok_or_else(|| Error::internal("the store omitted a requested block"))?;
-            // The walk may have met earlier blocks of the run deeper in the DAG since it requested them.
-            if requested != *cid {
-                continue;
+    /// Appends the link that was taken last and those later links that the walk has not met yet. Returns whether these
+    /// are all.
+    fn request_rest(&self, requested: &mut Vec<Cid>, seen: &Seen) -> bool {
+        let count = self.links.len();
+        let rest = (self.next - 1..).zip(self.links.iter_from(self.taken_offset));
+        for (index, cid) in rest.take(MAX_RUN_LINKS) {
+            if requested.len() == MAX_RUN_BLOCKS {
+                return false;
             }
-            return found?.ok_or_else(|| {
-                let from = self.node.as_ref().map(|(node, _)| format!(", which {node} links to,")).unwrap_or_default();
-                Error::no_block(cid, format!("block {cid}{from} is not in this store"))
-            });
+            request(requested, cid, self.below.part(index, count), seen);
         }
+        count < self.next + MAX_RUN_LINKS
     }
 
-    /// Requests the link that was taken last and those later links that the walk has not met yet.
-    fn plan(&self, store: &Arc<dyn BlockStore>, seen: &Seen) -> Run {
-        let count = self.links.len();
-        let ahead = (self.next - 1..).zip(self.links.iter_from(self.taken_offset)).take(MAX_RUN_LINKS);
-        let is_done = |index: usize, cid: &Cid| seen.is_done(cid, self.below.part(index, count));
-        let mut requested: Vec<Cid> = Vec::new();
-        let needed = ahead.filter(|(index, cid)| identity_payload(cid).is_none() && !is_done(*index, cid));
-        for (_, cid) in needed {
+    /// Appends links of the next nodes that this node links to, as far as these nodes are small and have been read.
+    /// Returns these nodes with all of their links.
+    fn request_following(&self, requested: &mut Vec<Cid>, seen: &Seen) -> VecDeque<(Cid, CidList)> {
+        let mut nodes = VecDeque::new();
+        let (Some(run), Below::Each(Part::All)) = (&self.run, self.below) else { return nodes };
+        let mut rest_bytes = MAX_AHEAD_BYTES;
+        for (cid, node) in run.at_hand() {
+            if has_no_links(cid, node.data) || seen.is_done(cid, Part::All) {
+                continue;
+            }
+            let bytes = node.data.len();
+            let data = node.range.end - bytes..node.range.end;
+            let is_small = bytes <= MAX_AHEAD_NODE_BYTES.min(rest_bytes);
+            let Some(links) = is_small.then(|| links(cid, &run.batch.slice(node.span, data)).ok()).flatten() else {
+                break;
+            };
+            rest_bytes -= bytes;
+            for link in &links {
+                if requested.len() == MAX_RUN_BLOCKS {
+                    break;
+                }
+                request(requested, link, Part::All, seen);
+            }
+            nodes.push_back((*cid, links));
             if requested.len() == MAX_RUN_BLOCKS {
                 break;
             }
-            // Files of zeros consist of nodes that link to one block many times.
-            if seen.repeats() || requested.last() != Some(&cid) {
-                requested.push(cid);
-            }
         }
-        let requested: Arc<[Cid]> = requested.into();
-        let batches = store.get_batches(Arc::clone(&requested));
-        Run { requested, taken: 0, batches, batch: BlockBatch::default(), taken_of_batch: 0 }
+        nodes
+    }
+}
+
+/// Appends a link, unless the walk has met its block or its content ID contains the block.
+fn request(requested: &mut Vec<Cid>, cid: Cid, part: Part, seen: &Seen) {
+    // Files of zeros consist of nodes that link to one block many times.
+    let is_repeated = !seen.repeats() && requested.last() == Some(&cid);
+    if !is_repeated && identity_payload(&cid).is_none() && !seen.is_done(&cid, part) {
+        requested.push(cid);
     }
 }

@@ -191,6 +191,48 @@ async fn walk_batches_children_and_skips_visited_ones() {
 }
 
 #[tokio::test]
+async fn walk_requests_links_of_small_neighbours_together() {
+    // As in a large sharded directory: 200 nodes, each with two leaves of its own.
+    let mut blocks = Vec::new();
+    for node in 0..200 {
+        let leaves = [0, 1].map(|leaf| raw(pattern(2 * node + leaf, 100)));
+        let links = leaves.each_ref().map(|leaf| *leaf.cid());
+        blocks.extend(leaves);
+        blocks.push(pb(HashFunction::Sha2_256, &links, b""));
+    }
+    let nodes: Vec<_> = blocks.iter().skip(2).step_by(3).map(|block| *block.cid()).collect();
+    let root = pb(HashFunction::Sha2_256, &nodes, b"");
+    blocks.push(root.clone());
+    let store = memory(&blocks).await;
+    let (order, error) = walked(&mut walk(&store, &root)).await;
+    assert!(error.is_none(), "{error:?}");
+    let mut expected = Vec::new();
+    plain(root.cid(), &blocks, &mut HashSet::new(), &mut expected);
+    assert_eq!(order, expected);
+    // The root, its links, and those of the 16 nodes of each batch that the store returns.
+    let (asks, looked_up) = (store.asks.load(Ordering::SeqCst), store.looked_up.load(Ordering::SeqCst));
+    assert_eq!((asks, looked_up), (1 + 1 + 13, 1 + 200 + 400));
+}
+
+#[tokio::test]
+async fn walk_requests_chains_of_small_nodes_once() {
+    // Each of 100 nodes begins a chain. The links of the nodes are requested together, those further down are not.
+    let (mut blocks, mut heads) = (Vec::new(), Vec::new());
+    for chain in 0..100 {
+        let leaf = raw(pattern(chain, 100));
+        let middle = pb(HashFunction::Sha2_256, &[*leaf.cid()], b"middle");
+        let head = pb(HashFunction::Sha2_256, &[*middle.cid()], b"head");
+        heads.push(*head.cid());
+        blocks.extend([leaf, middle, head]);
+    }
+    let root = pb(HashFunction::Sha2_256, &heads, b"");
+    blocks.push(root.clone());
+    let store = memory(&blocks).await;
+    assert_eq!(walked(&mut walk(&store, &root)).await.0.len(), 301);
+    assert_eq!(store.looked_up.load(Ordering::SeqCst), 301);
+}
+
+#[tokio::test]
 async fn walk_missing_block_fails_after_preceding_blocks() {
     for missing in [0, 3, 6] {
         let mut blocks = flat_file(6, 1000);
@@ -206,6 +248,32 @@ async fn walk_missing_block_fails_after_preceding_blocks() {
             missing == 6 || error.message().contains(&root.cid().to_string()),
             "it says where the link is: {error}"
         );
+    }
+}
+
+#[tokio::test]
+async fn walk_fails_at_the_missing_block_of_a_neighbour() {
+    let (mut blocks, mut nodes) = (Vec::new(), Vec::new());
+    for node in 0..10 {
+        let leaves = [0, 1].map(|leaf| raw(pattern(2 * node + leaf, 100)));
+        let links = leaves.each_ref().map(|leaf| *leaf.cid());
+        blocks.extend(leaves);
+        blocks.push(pb(HashFunction::Sha2_256, &links, b""));
+        nodes.push(*blocks.last().unwrap().cid());
+    }
+    let root = pb(HashFunction::Sha2_256, &nodes, b"");
+    blocks.push(root.clone());
+    let mut expected = Vec::new();
+    plain(root.cid(), &blocks, &mut HashSet::new(), &mut expected);
+    // The second leaf of the node at 6, whose links are requested with those of the first node.
+    let absent = blocks.remove(3 * 6 + 1);
+    let (order, error) = walked(&mut walk(&memory(&blocks).await, &root)).await;
+    let at = expected.iter().position(|cid| cid == absent.cid()).unwrap();
+    assert_eq!(order, expected[..at]);
+    let error = error.unwrap();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    for named in [absent.cid(), &nodes[6]] {
+        assert!(error.message().contains(&named.to_string()), "{error}");
     }
 }
 

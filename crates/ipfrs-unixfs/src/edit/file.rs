@@ -1,11 +1,12 @@
 //! Changes of one file.
 
+use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use ipfrs_core::{Block, Cid, Error, Result, codec};
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use super::append::{Append, Leaves};
@@ -28,12 +29,15 @@ const GATHERED_PARTS: usize = 2;
 const HOLE_CHUNK_BYTES: usize = 4096;
 /// Size of new blocks, in bytes, from which they are passed to the sink before the change ends.
 const MAX_STAGED_BYTES: usize = 4 * 1024 * 1024;
+/// Maximum number of puts in progress. The sink can begin the next one at once, and may store several together.
+const MAX_PUTS: usize = 4;
 
 /// Most bytes of zeros that one seek adds to a file: 4 GiB.
 pub const MAX_HOLE_BYTES: u64 = 4 << 30;
 
 /// A change of one file: truncation, and writes at increasing offsets. Memory is bounded: 4 MiB of gathered content,
-/// about 8 MiB of new blocks, as many leaves that are being stored, and the nodes on the path to the current offset.
+/// about 4 MiB of new blocks, 16 MiB of leaves that are being stored, and the nodes on the path to the current offset.
+/// A buffer that was written stays until the last block in it is stored, unless it is over 16 MiB.
 ///
 /// The layout is that of Kubo's mutable files. Content within the file is replaced in the existing blocks. Content
 /// beyond its end is appended in the trickle layout. Each 2 MiB of it are split by themselves, and a leaf that is not
@@ -41,8 +45,9 @@ pub const MAX_HOLE_BYTES: u64 = 4 << 30;
 pub struct FileEdit {
     staging: Staging,
     sink: Arc<dyn BlockSink>,
-    /// Leaves that are being stored while the next ones are hashed.
-    storing: Option<JoinHandle<Result<()>>>,
+    /// Puts of leaves in progress, while the next ones are hashed. They end with the change: clients that leave would
+    /// fill the memory otherwise.
+    storing: VecDeque<AbortOnDropHandle<Result<()>>>,
     root: FilePart,
     /// Format of new nodes.
     format: CidFormat,
@@ -80,7 +85,7 @@ impl FileEdit {
         Ok(Self {
             staging,
             sink,
-            storing: None,
+            storing: VecDeque::new(),
             root,
             format,
             raw_leaves,
@@ -256,19 +261,20 @@ impl FileEdit {
         self.store_staged().await
     }
 
-    /// Passes new blocks to the sink if there are many. While earlier ones are being stored, more may gather.
+    /// Passes new blocks to the sink if there are many. Waits only if too many earlier ones are being stored.
     async fn store_staged(&mut self) -> Result<()> {
-        let is_storing = self.storing.as_ref().is_some_and(|storing| !storing.is_finished());
-        let least = if is_storing { 2 * MAX_STAGED_BYTES } else { MAX_STAGED_BYTES };
-        if self.staging.bytes() < least {
+        if self.staging.bytes() < MAX_STAGED_BYTES {
             return Ok(());
         }
-        self.stored().await?;
+        while self.storing.len() >= MAX_PUTS || self.storing.front().is_some_and(AbortOnDropHandle::is_finished) {
+            self.first_stored().await?;
+        }
         // Before the offset changes, only nodes and the last leaf may be loaded again.
         let (leaves, nodes): (Vec<_>, Vec<_>) =
             self.staging.take().into_iter().partition(|block| block.cid().codec() == codec::RAW);
         let sink = self.sink.clone();
-        self.storing = Some(tokio::spawn(async move { sink.put(leaves).await }.in_current_span()));
+        let storing = tokio::spawn(async move { sink.put(leaves).await }.in_current_span());
+        self.storing.push_back(AbortOnDropHandle::new(storing));
         nodes.into_iter().for_each(|node| self.staging.insert(node));
         if self.staging.bytes() >= MAX_STAGED_BYTES {
             self.sink.put(self.staging.take()).await?;
@@ -276,9 +282,17 @@ impl FileEdit {
         Ok(())
     }
 
-    /// Waits for the leaves that are being stored.
+    /// Waits for all leaves that are being stored.
     async fn stored(&mut self) -> Result<()> {
-        let Some(storing) = self.storing.take() else { return Ok(()) };
+        while !self.storing.is_empty() {
+            self.first_stored().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the oldest put.
+    async fn first_stored(&mut self) -> Result<()> {
+        let Some(storing) = self.storing.pop_front() else { return Ok(()) };
         storing.await.map_err(|e| Error::internal("a task that stores leaves failed").with_source(e))?
     }
 

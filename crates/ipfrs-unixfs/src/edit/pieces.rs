@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 
 use bytes::{Bytes, BytesMut};
 
-/// Length in bytes of writes that are kept without a copy. A short one may be a small part of a large buffer, and a
-/// long one would keep its buffer for long.
-const KEPT_BYTES: RangeInclusive<usize> = 64 * 1024..=4 * 1024 * 1024;
+/// Length in bytes of writes that are kept without a copy. A short one may be a small part of a large buffer. The last
+/// block of a long one keeps its buffer in memory until the block is stored, so there is a limit.
+const KEPT_BYTES: RangeInclusive<usize> = 64 * 1024..=16 * 1024 * 1024;
 
 /// Content in pieces.
 #[derive(Debug, Default)]
@@ -60,5 +60,25 @@ pub(super) fn join(pieces: &mut Vec<Bytes>) {
         let mut joined = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
         pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
         *pieces = vec![joined.freeze()];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_are_copied_if_they_are_short_or_too_long_to_keep() {
+        let (least, most) = KEPT_BYTES.into_inner();
+        for (len, is_kept) in
+            [(least - 1, false), (least, true), (10 * 1024 * 1024, true), (most, true), (most + 1, false)]
+        {
+            let content = Bytes::from(vec![7; len]);
+            let mut pieces = Pieces::default();
+            pieces.push(content.clone(), Pieces::keeps(len));
+            let taken = pieces.take();
+            assert_eq!(taken, std::slice::from_ref(&content));
+            assert_eq!(taken[0].as_ptr() == content.as_ptr(), is_kept, "{len}");
+        }
     }
 }

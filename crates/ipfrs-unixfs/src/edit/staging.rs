@@ -1,6 +1,7 @@
 //! Blocks of a change that are not stored yet.
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,6 +22,8 @@ pub struct NewLink {
 pub struct Staging {
     source: Arc<dyn BlockSource>,
     blocks: HashMap<Cid, Bytes>,
+    /// Content IDs of the blocks, in the order in which they were added.
+    order: Vec<Cid>,
     bytes: usize,
 }
 
@@ -28,7 +31,7 @@ impl Staging {
     /// Creates an empty staging over `source`.
     #[must_use]
     pub fn new(source: Arc<dyn BlockSource>) -> Self {
-        Self { source, blocks: HashMap::new(), bytes: 0 }
+        Self { source, blocks: HashMap::new(), order: Vec::new(), bytes: 0 }
     }
 
     /// Returns the total size of the blocks that are not stored yet, in bytes.
@@ -42,14 +45,18 @@ impl Staging {
         let (cid, data) = block.into_parts();
         let len = data.len();
         if self.blocks.insert(cid, data).is_none() {
+            self.order.push(cid);
             self.bytes += len;
         }
     }
 
-    /// Removes and returns all blocks. The caller must make them available in the source before the next load.
+    /// Removes and returns all blocks, in the order in which they were added: the leaves of a file are read fastest if
+    /// they are stored in their order. The caller must make them available in the source before the next load.
     pub fn take(&mut self) -> Vec<Block> {
         self.bytes = 0;
-        self.blocks.drain().map(|(cid, data)| Block::trusted(cid, data)).collect()
+        let mut blocks = mem::take(&mut self.blocks);
+        let order = mem::take(&mut self.order).into_iter();
+        order.filter_map(|cid| Some(Block::trusted(cid, blocks.remove(&cid)?))).collect()
     }
 
     /// Returns a block from the staging or the source.

@@ -1,6 +1,6 @@
 //! A content-defined chunker with a cyclic polynomial ("buzhash"), like boxo's `buzhash` chunker.
 
-use super::cutter::Cut;
+use super::cut::Cut;
 
 /// Smallest chunk, in bytes, except the last one of a file.
 pub(crate) const MIN_BYTES: usize = 128 * 1024;

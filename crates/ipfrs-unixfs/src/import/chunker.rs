@@ -9,8 +9,9 @@ use ipfrs_core::limits::MAX_CHUNK_BYTES;
 use ipfrs_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+use super::buzhash::{self, Buzhash};
 use super::cutter::Cutter;
-use super::{buzhash, rabin};
+use super::rabin::{self, Rabin};
 
 /// Chunk size of Kubo's default chunker, in bytes.
 const DEFAULT_CHUNK_BYTES: usize = 256 * 1024;
@@ -90,9 +91,18 @@ impl Chunker {
         }
     }
 
+    /// Begins the search for the ends of the chunks of a file.
+    pub(crate) fn cutter(self) -> Cutter {
+        match self {
+            Self::Size(chunk) => Cutter::Size { chunk, left: chunk },
+            Self::Rabin { min, avg, max } => Cutter::Rabin(Rabin::new(min, avg, max)),
+            Self::Buzhash => Cutter::Buzhash(Buzhash::default()),
+        }
+    }
+
     /// Splits content that is in memory. Copies only the last chunk, and those that span several pieces.
     pub(crate) fn split(self, pieces: Vec<Bytes>) -> Vec<Bytes> {
-        let (mut cutter, mut chunks, mut begun) = (Cutter::new(self), Vec::new(), BytesMut::new());
+        let (mut cutter, mut chunks, mut begun) = (self.cutter(), Vec::new(), BytesMut::new());
         for mut piece in pieces {
             let mut len = 0;
             while len < piece.len() {

@@ -12,7 +12,8 @@ use ipfrs_core::{Cid, Error, FileOffset, Result, codec, cores, identity_payload}
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::layout::{FileLayout, Part, node_block};
+use super::file_layout::FileLayout;
+use super::layout::{Part, node_block};
 use super::leaf::{HashedLeaf, Leaf, LeafGatherer, hash_leaves};
 use super::options::ImportOptions;
 use super::spare::SpareBatch;

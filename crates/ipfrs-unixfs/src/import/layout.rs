@@ -4,8 +4,7 @@ use bytes::Bytes;
 use ipfrs_core::{Block, Cid, Error, Result, codec};
 use prost::Message;
 
-use super::options::{ImportOptions, Layout};
-use super::trickle::TrickleLayout;
+use super::options::ImportOptions;
 use crate::dag_pb::{self, PbLink};
 use crate::data::{Attributes, Data, DataType};
 use crate::link_name::LinkName;
@@ -18,39 +17,6 @@ pub(crate) struct Part {
     pub(crate) size: u64,
     /// Total size of all blocks of this part, in bytes.
     pub(crate) tsize: u64,
-}
-
-/// A builder for the nodes of one file, in either layout.
-#[derive(Debug)]
-pub(crate) enum FileLayout {
-    Balanced(BalancedLayout),
-    Trickle(TrickleLayout),
-}
-
-impl FileLayout {
-    pub(crate) fn new(options: ImportOptions) -> Self {
-        match options.layout {
-            Layout::Balanced => Self::Balanced(BalancedLayout::new(options)),
-            Layout::Trickle => Self::Trickle(TrickleLayout::new(options)),
-        }
-    }
-
-    /// Adds the next leaf. Appends the blocks of completed nodes to `nodes`.
-    pub(crate) fn push(&mut self, leaf: Part, nodes: &mut Vec<Block>) -> Result<()> {
-        match self {
-            Self::Balanced(layout) => layout.push(leaf, nodes),
-            Self::Trickle(layout) => layout.push(leaf, nodes),
-        }
-    }
-
-    /// Returns the root above all leaves, with `attributes` unless the root is a leaf. Appends the blocks of the last
-    /// nodes to `nodes`.
-    pub(crate) fn finish(self, attributes: &Attributes, nodes: &mut Vec<Block>) -> Result<Part> {
-        match self {
-            Self::Balanced(layout) => layout.finish(attributes, nodes),
-            Self::Trickle(layout) => layout.finish(attributes, nodes),
-        }
-    }
 }
 
 /// A builder for a balanced tree. It builds the tree bottom-up as leaves are added, and creates a node once more
@@ -67,15 +33,17 @@ pub(crate) struct BalancedLayout {
 }
 
 impl BalancedLayout {
-    fn new(options: ImportOptions) -> Self {
+    pub(crate) fn new(options: ImportOptions) -> Self {
         Self { options, waiting: Vec::new() }
     }
 
-    fn push(&mut self, leaf: Part, nodes: &mut Vec<Block>) -> Result<()> {
+    /// Adds the next leaf. Appends the blocks of completed nodes to `nodes`.
+    pub(crate) fn push(&mut self, leaf: Part, nodes: &mut Vec<Block>) -> Result<()> {
         self.insert(0, leaf, nodes)
     }
 
-    fn finish(mut self, attributes: &Attributes, nodes: &mut Vec<Block>) -> Result<Part> {
+    /// Returns the root above all leaves, with `attributes` unless the root is a leaf.
+    pub(crate) fn finish(mut self, attributes: &Attributes, nodes: &mut Vec<Block>) -> Result<Part> {
         let mut height = 0;
         while let Some(parts) = self.waiting.get_mut(height).map(std::mem::take) {
             match parts.as_slice() {

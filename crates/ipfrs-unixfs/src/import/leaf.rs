@@ -5,7 +5,8 @@ use ipfrs_core::{Block, Result, codec};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
-use super::cutter::{Cut, Cutter};
+use super::cut::Cut;
+use super::cutter::Cutter;
 use super::layout::Part;
 use super::options::{ImportOptions, Layout};
 use crate::dag_pb::{self, encoded_data_len, put_data_header};
@@ -83,7 +84,7 @@ impl LeafGatherer {
         };
         Self {
             format,
-            cutter: Cutter::new(options.chunker),
+            cutter: options.chunker.cutter(),
             max_chunk_bytes,
             room_bytes: if format == LeafFormat::Raw { 0 } else { header_len(max_chunk_bytes) },
             buffer: BytesMut::new(),

@@ -2,7 +2,7 @@
 //!
 //! Bytes are polynomials over GF(2). The fingerprint is the remainder of the window's polynomial by [`POLYNOMIAL`].
 
-use super::cutter::Cut;
+use super::cut::Cut;
 
 /// An irreducible polynomial of degree [`DEGREE`], part of the format.
 const POLYNOMIAL: u64 = 0x3d_f305_dfb2_a805;

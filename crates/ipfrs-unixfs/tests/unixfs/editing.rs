@@ -1,16 +1,21 @@
 //! Changes of files, compared with imports of the result and with a model.
 
-use std::sync::Arc;
+use std::future::pending;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use ipfrs_core::{Block, Cid, Result};
+use ipfrs_core::hash::HashFunction;
+use ipfrs_core::{Block, Cid, Result, codec};
 use ipfrs_unixfs::{
     BlockSink, BlockSource, Chunker, CidFormat, FileEdit, ImportOptions, Layout, Mtime, NewLink, Overrides,
 };
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
+use tokio::sync::{Barrier, watch};
+use tokio::time::timeout;
 
 use crate::harness::{Memory, import_file, random_bytes, read_file};
 
@@ -139,6 +144,116 @@ async fn leaf_that_is_being_stored_can_be_overwritten() {
         content[offset as usize..][..written.len()].copy_from_slice(&written);
         assert_eq!(read_file(&store.0, &cid), content);
     }
+}
+
+/// A store whose puts end four at a time.
+struct Fours {
+    blocks: Memory,
+    four: Barrier,
+    running: AtomicUsize,
+    most: AtomicUsize,
+}
+
+#[async_trait]
+impl BlockSink for Fours {
+    async fn put(&self, blocks: Vec<Block>) -> Result<()> {
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
+        self.four.wait().await;
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        self.blocks.put(blocks).await
+    }
+}
+
+#[async_trait]
+impl BlockSource for Fours {
+    async fn block(&self, cid: &Cid) -> Result<Bytes> {
+        self.blocks.block(cid).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_puts_are_in_progress_while_leaves_are_hashed() {
+    let (blocks, four) = (Memory::default(), Barrier::new(4));
+    let store = Arc::new(Fours { blocks, four, running: AtomicUsize::new(0), most: AtomicUsize::new(0) });
+    let content = random_bytes(32 * 1024 * 1024);
+    let mut edit = open_with(&store, &empty_file(&store.blocks, v1()), Chunker::default()).await;
+    let written = async {
+        edit.write(content.clone()).await.unwrap();
+        finish(&store.blocks, edit).await.0.cid
+    };
+    let cid = timeout(Duration::from_secs(60), written).await.expect("puts wait for each other");
+    assert_eq!(store.most.load(Ordering::SeqCst), 4);
+    assert_eq!(read_file(&store.blocks, &cid), content);
+}
+
+/// A store whose puts do not end.
+#[derive(Default)]
+struct Stuck {
+    blocks: Memory,
+    /// Puts have receivers.
+    puts: watch::Sender<()>,
+}
+
+#[async_trait]
+impl BlockSink for Stuck {
+    async fn put(&self, _: Vec<Block>) -> Result<()> {
+        let _receiver = self.puts.subscribe();
+        pending().await
+    }
+}
+
+#[async_trait]
+impl BlockSource for Stuck {
+    async fn block(&self, cid: &Cid) -> Result<Bytes> {
+        self.blocks.block(cid).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn puts_end_with_a_change_that_is_dropped() {
+    let store = Arc::new(Stuck::default());
+    let mut edit = open_with(&store, &empty_file(&store.blocks, v1()), Chunker::default()).await;
+    edit.write(random_bytes(12 * 1024 * 1024)).await.unwrap();
+    assert!(store.puts.receiver_count() > 0);
+    drop(edit);
+    timeout(Duration::from_secs(60), store.puts.closed()).await.expect("a put continues");
+}
+
+/// A store that keeps the order in which blocks are put.
+#[derive(Default)]
+struct Ordered {
+    blocks: Memory,
+    order: Mutex<Vec<Cid>>,
+}
+
+#[async_trait]
+impl BlockSink for Ordered {
+    async fn put(&self, blocks: Vec<Block>) -> Result<()> {
+        self.order.lock().unwrap().extend(blocks.iter().map(|block| *block.cid()));
+        self.blocks.put(blocks).await
+    }
+}
+
+#[async_trait]
+impl BlockSource for Ordered {
+    async fn block(&self, cid: &Cid) -> Result<Bytes> {
+        self.blocks.block(cid).await
+    }
+}
+
+#[tokio::test]
+async fn leaves_are_stored_in_the_order_of_the_file() {
+    let (store, content) = (Arc::new(Ordered::default()), random_bytes(9 * 1024 * 1024 + 1));
+    let mut edit = open_with(&store, &empty_file(&store.blocks, v1()), Chunker::default()).await;
+    edit.write(content.clone()).await.unwrap();
+    let (_, rest) = edit.finish().await.unwrap();
+    let mut stored = store.order.lock().unwrap().clone();
+    stored.extend(rest.iter().map(|block| *block.cid()));
+    stored.retain(|cid| cid.codec() == codec::RAW);
+    let leaf = |data: &[u8]| Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::copy_from_slice(data)).unwrap();
+    let leaves: Vec<_> = content.chunks(256 * 1024).map(|data| *leaf(data).cid()).collect();
+    assert_eq!(stored, leaves);
 }
 
 #[tokio::test]

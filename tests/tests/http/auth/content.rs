@@ -38,6 +38,13 @@ async fn content_is_public_unless_the_gateway_is_private() {
         assert_eq!(private.get(&path, &writer).await.status(), 403);
         assert_eq!(private.send(Method::HEAD, &path, "", None).await.status(), 401);
     }
+    // The response cache is off, so the path is in the path cache.
+    let metrics = private.get("/metrics", &reader).await.text().await.unwrap();
+    let size = |cache: &str| {
+        let name = format!("ipfrs_cache_size_bytes{{cache=\"{cache}\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(name.as_str())?.parse::<u64>().ok()).unwrap()
+    };
+    assert!(size("answer") == 0 && size("path") > 0, "{} {}", size("answer"), size("path"));
     // A browser asks for user and password.
     let asked = private.get(&path, "").await;
     let schemes: Vec<_> = asked.headers().get_all("www-authenticate").iter().map(|it| it.to_str().unwrap()).collect();
@@ -66,6 +73,7 @@ async fn key_with_roots_reads_only_below_them() {
         ("/ipns/example.org".to_owned(), 403),
         (format!("/v1/stream/download/{other}"), 403),
         ("/metrics".to_owned(), 403),
+        ("/debug/metrics/prometheus".to_owned(), 403),
         (format!("/routing/v1/providers/{other}"), 403),
         ("/v1/progress".to_owned(), 403),
         ("/graphql?query={version{version}}".to_owned(), 403),

@@ -21,7 +21,7 @@ pub(super) struct Credentials {
     pub(super) keys: Vec<(&'static str, String)>,
     /// Key with the scope `read` for content below a root only.
     pub(super) rooted: String,
-    /// Tokens that authenticate nobody, and why.
+    /// Invalid tokens, each with the reason.
     pub(super) invalid: Vec<(&'static str, String)>,
     /// Directory with the keys of the issuer of JSON Web Tokens.
     _issuer: TempDir,

@@ -33,8 +33,8 @@ pub(super) struct Want {
     pub holders: PeerSet,
     /// Peers from which the block cannot be fetched.
     pub refused: PeerSet,
-    /// Those of them that did not respond in time. They may send the block later, and are asked again if no peer is
-    /// left.
+    /// Peers among `refused` that did not respond in time. They may send the block later, and are asked again if no
+    /// other peer is left.
     pub timed_out: PeerSet,
     /// Number of times that they were asked again.
     pub retries: u8,

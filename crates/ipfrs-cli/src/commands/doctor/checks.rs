@@ -82,7 +82,12 @@ pub(super) async fn daemon(session: &Session, remedies: &Remedies) -> anyhow::Re
         },
         Ok(false) => Finding::error(CHECK, format!("{url} is not ready"), format!("curl {url}/health/ready")),
         Err(error) => {
-            Finding::error(CHECK, format!("{url} does not respond: {error:#}"), remedies.command("gateway stop"))
+            // A daemon that the user has named may run elsewhere.
+            let fix = match session.is_api_given() {
+                true => format!("curl -v {url}/health/ready"),
+                false => remedies.command("gateway stop"),
+            };
+            Finding::error(CHECK, format!("{url} does not respond: {error:#}"), fix)
         }
     }))
 }
@@ -139,8 +144,7 @@ fn has_packs(session: &Session) -> bool {
 pub(super) fn private_keys(globals: &Globals, repo: &Path, config: &Config) -> Finding {
     const CHECK: &str = "private keys";
     let mut open = Vec::new();
-    let has_secrets = !config.auth.rpc.is_empty() || config.retrieval.bitswap.private_network_key.is_some();
-    let file = session::config_file(globals).ok().flatten().filter(|_| has_secrets);
+    let file = session::config_file(globals).ok().flatten().filter(|_| config.has_credentials());
     let names =
         ["identity.key", "pinning-services.json", "api-token", "keystore", "auth/keys.json", "tls/account.json"];
     let keys = fs::read_dir(repo.join("keystore")).into_iter().flatten().flatten().map(|key| key.path());
@@ -156,6 +160,45 @@ pub(super) fn private_keys(globals: &Globals, repo: &Path, config: &Config) -> F
     let words: Vec<_> = open.iter().map(|path| quoted_path(path)).collect();
     let fix = format!("chmod -R go-rwx {}", words.join(" "));
     Finding::warning(CHECK, format!("other users may read {}", shown.join(" ")), fix)
+}
+
+/// Checks that other users can neither change the keys of the issuer of tokens nor read secrets among them. The group
+/// may read the file, since the daemon need not own it.
+pub(super) fn token_keys(config: &Config) -> Option<Finding> {
+    const CHECK: &str = "token keys";
+    let keys = &config.auth.jwt_keys;
+    if keys.is_empty() || keys.contains("://") {
+        return None;
+    }
+    let (path, word) = (Path::new(keys), quoted_path(Path::new(keys)));
+    let mode = fs::metadata(path).ok()?.permissions().mode();
+    if mode & 0o022 != 0 {
+        let message = format!("other users can change {keys}, and then sign tokens");
+        return Some(Finding::warning(CHECK, message, format!("chmod go-w {word}")));
+    }
+    let set: serde_json::Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    let has_secret = set["keys"].as_array().is_some_and(|keys| keys.iter().any(|key| key["kty"] == "oct"));
+    if has_secret && mode & 0o007 != 0 {
+        let message = format!("other users can read the secrets in {keys}, and sign tokens with them");
+        return Some(Finding::warning(CHECK, message, format!("chmod o-rwx {word}")));
+    }
+    Some(Finding::ok(CHECK, "no other user can sign tokens"))
+}
+
+/// Checks that other users of the machine cannot read content for which clients need a key.
+pub(super) fn private_content(repo: &Path, config: &Config) -> Option<Finding> {
+    const CHECK: &str = "private content";
+    if !config.auth.private_gateway {
+        return None;
+    }
+    let store = store_directory(repo, config);
+    let packs = store.join("packs");
+    let is_open = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o007 != 0);
+    if !(is_open(&store) && is_open(&packs)) {
+        return Some(Finding::ok(CHECK, "no other user of this machine can read the packs"));
+    }
+    let message = format!("other users of this machine may read {}, although clients need a key", packs.display());
+    Some(Finding::warning(CHECK, message, format!("chmod o-rwx {}", quoted_path(&store))))
 }
 
 /// Checks the free space of the disk.

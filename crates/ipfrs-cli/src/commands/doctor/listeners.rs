@@ -106,7 +106,7 @@ fn port(listener: &Listener<'_>, remedies: &Remedies) -> Finding {
     if port == 0 {
         return Finding::ok(check, format!("the system chooses one of {host}"));
     }
-    let address = format!("{host}:{port}");
+    let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     match TcpListener::bind((host, port)) {
         Ok(_) => Finding::ok(check, format!("{address} is free")),
         Err(error) if error.kind() == ErrorKind::AddrInUse => {

@@ -129,7 +129,8 @@ impl Reader<'_> {
     async fn damaged(&self) -> Option<String> {
         let response = self.post("repo/verify").await;
         let (status, text) = (response.status(), response.text().await.unwrap());
-        (!status.is_success() || text.contains("corrupt")).then(|| format!("repo/verify: {status}: {text}"))
+        (!status.is_success() || ["corrupt", "unreadable"].iter().any(|what| text.contains(what)))
+            .then(|| format!("repo/verify: {status}: {text}"))
     }
 }
 

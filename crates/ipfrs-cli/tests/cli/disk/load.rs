@@ -22,7 +22,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tonic::transport::Channel;
 
-pub(crate) use self::ingest::{continued, ingested};
+pub(crate) use self::ingest::{connect, continued, ingested};
 use super::mounted::Disk;
 use crate::harness::Daemon;
 

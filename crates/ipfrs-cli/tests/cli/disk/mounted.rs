@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(crate) enum Fault {
     Full,
     /// Writes take half of their bytes, then fail with `ENOSPC`.
     Torn,
+    /// Reads fail with `EIO`. The kernel drops the pages of files that are opened meanwhile.
+    Read,
 }
 
 /// A fault of all files whose path contains a text, after a number of operations that it would concern.
@@ -192,6 +195,23 @@ impl Disk {
         let mut state = self.state.lock();
         (state.failing, state.failed) = (failing, 0);
     }
+
+    /// Makes reads of all files fail whose path contains a text, until [`set_failing`](Self::set_failing) ends it.
+    pub(crate) fn fail_reads(&self, path: &str) {
+        self.set_failing(Some(Failing { fault: Fault::Read, path: path.to_owned(), after: 0 }));
+        open_all(self.path());
+    }
+}
+
+/// Opens all files in a directory, of which the kernel then drops the pages while reads fail.
+fn open_all(directory: &Path) {
+    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => open_all(&entry.path()),
+            // A draft may have another name by now.
+            false => drop(File::open(entry.path())),
+        }
+    }
 }
 
 impl Drop for Disk {
@@ -273,7 +293,10 @@ impl Filesystem for Served {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+        let is_read = |failing: &Failing| failing.fault == Fault::Read;
+        let drops_pages = self.0.lock().failing.as_ref().is_some_and(is_read);
+        let flags = if drops_pages { FopenFlags::empty() } else { FopenFlags::FOPEN_KEEP_CACHE };
+        reply.opened(FileHandle(0), flags);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -330,7 +353,10 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let state = self.0.lock();
+        let mut state = self.0.lock();
+        if state.fails_at(number.0, &[Fault::Read]).is_some() {
+            return reply.error(Errno::EIO);
+        }
         let Some(bytes) = state.tree.file(number.0) else { return reply.error(Errno::EISDIR) };
         let start = bytes.len().min(offset as usize);
         reply.data(&bytes[start..bytes.len().min(start + size as usize)]);

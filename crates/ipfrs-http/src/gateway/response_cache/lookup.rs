@@ -12,7 +12,9 @@ use ipfrs_core::Error;
 use ipfrs_middleware::{Client, RequestPermit, Route, TRACEPARENT, Watched};
 use ipfrs_node::Node;
 
-use super::{CacheableRequest, CachedResponse, ResponseCache, SerializedResponse, decides_by_headers, is_plain};
+use super::{
+    CacheableRequest, CachedResponse, ResponseCache, SerializedResponse, decides_by_headers, is_plain, key_of,
+};
 use crate::body::Sized;
 use crate::compression::Form;
 use crate::rate::Paid;
@@ -67,7 +69,7 @@ impl ResponseCache {
         path: &str,
         client: Client,
     ) -> Result<Response, Option<RequestPermit>> {
-        let Some(cache) = self.cache.as_ref().filter(|_| !state.auth.protects_content()) else { return Err(None) };
+        let Some(cache) = self.served(state) else { return Err(None) };
         // The rate limits have not counted the request yet.
         if state.rate_limits.is_enabled() && request.extensions().get::<Paid>().is_none() {
             return Err(None);
@@ -77,7 +79,7 @@ impl ResponseCache {
             return Err(None);
         }
         let start = Instant::now();
-        let Some(cached) = cache.get(path) else {
+        let Some(cached) = cache.get(&*key_of(path, request.uri())) else {
             self.meter.misses.inc();
             return Err(None);
         };
@@ -141,17 +143,17 @@ impl ResponseCache {
         Sized::body(futures::stream::once(Box::pin(read)), length)
     }
 
-    /// Returns the serialized response to an HTTP/1.1 GET without a body for a content path, and writes its head to
-    /// `head`. The bytes are those of the response that [`Self::get`] returns. Returns `None`, without side effects,
-    /// if no response is cached, its body may have been evicted or compression is needed.
+    /// Returns the serialized response to an HTTP/1.1 GET without a body for a content path and query, and writes its
+    /// head to `head`. The bytes are those of the response that [`Self::get`] returns. Returns `None`, without side
+    /// effects, if no response is cached, its body may have been evicted or compression is needed.
     pub(crate) fn get_serialized(
         &self,
         state: &AppState,
-        path: &str,
+        target: &str,
         cacheable: &CacheableRequest,
         head: &mut Vec<u8>,
     ) -> Option<SerializedResponse> {
-        let cached = self.cache.as_ref().filter(|_| !state.auth.protects_content())?.get(path)?;
+        let cached = self.served(state)?.get(target)?;
         let start = Instant::now();
         let is_cold = !cached.is_resident(&state.node, self.started, start);
         if is_cold || (cached.varies && !cacheable.accepts_identity) {

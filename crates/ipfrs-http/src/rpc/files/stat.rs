@@ -1,7 +1,7 @@
 //! `files/stat`.
 
 use axum::extract::State;
-use ipfrs_core::{Error, Result};
+use ipfrs_core::{Error, Result, codec};
 use ipfrs_node::{Attributes, EntryKind, ListedKind, ObjectKind};
 use ipfrs_rpc::types::{FileAttributes, FileStat};
 
@@ -31,6 +31,10 @@ pub(in crate::rpc) async fn stat(State(state): State<AppState>, args: Args) -> C
         Some(found) => state.node.resolve(state.node.content_path(found).await?).await?.whole()?,
         None => state.node.mutable_object(&path(argument)?).await?,
     };
+    if !matches!(object.cid.codec(), codec::RAW | codec::DAG_PB) {
+        let why = format!("{argument} is not UnixFS, use block/get or dag/get");
+        return Err(Error::unsupported(format!("not unixfs node (proto or raw): {why}")).into());
+    }
     let info = state.node.object_info(&object).await?;
     // As in Kubo, the size of a symlink is that of its target.
     let size = if let ObjectKind::Symlink(target) = &object.kind { target.len() as u64 } else { info.size };

@@ -15,7 +15,7 @@ use super::texts::Texts;
 const MESSAGE: &str = "application/dns-message";
 /// Maximum length of a DNS answer, as over TCP.
 const MAX_ANSWER_BYTES: usize = 65_535;
-/// Maximum number of aliases that are followed within one DNS answer.
+/// Maximum number of aliases that are followed within one DNS response.
 const MAX_ALIASES: usize = 16;
 /// How long an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(30);

@@ -30,8 +30,11 @@ pub(super) struct Upkeep {
     /// Number of the next run. No number is used twice, even if writing the run fails.
     next_run: u64,
     merge: Option<Merge>,
-    /// Runs before this position are not merged: a merge with them failed, and no merge has succeeded since.
+    /// Runs before this position are not merged: a merge with them failed, and since then no merge has succeeded and
+    /// no run was opened again.
     merge_from: usize,
+    /// Number of runs that had been opened again when a merge was last considered.
+    reopened: u64,
     /// Runs that are no longer needed, but that the manifest on disk may still name.
     retired: Vec<u64>,
     /// Number of the first run that no manifest on the disk names.
@@ -43,7 +46,15 @@ pub(super) struct Upkeep {
 impl Upkeep {
     /// Returns the state of an index that was just opened, whose next run has this number.
     pub(super) fn new(next_run: u64, manifest_bytes: u64) -> Self {
-        Self { next_run, merge: None, merge_from: 0, retired: Vec::new(), first_unnamed: next_run, manifest_bytes }
+        Self {
+            next_run,
+            merge: None,
+            merge_from: 0,
+            reopened: 0,
+            retired: Vec::new(),
+            first_unnamed: next_run,
+            manifest_bytes,
+        }
     }
 
     fn take_number(&mut self) -> u64 {
@@ -94,7 +105,7 @@ impl Index {
             self.make_run(upkeep)?;
         }
         let manifest = {
-            let State { memory, runs, packs, totals, unfinished } = &*self.state.read();
+            let State { memory, runs, packs, totals, unfinished, .. } = &*self.state.read();
             let runs = runs.iter().map(|run| NamedRun::of(run));
             manifest::encode(*totals, packs, runs, memory, unfinished.as_deref())
         };
@@ -186,7 +197,13 @@ impl Index {
         if upkeep.merge.is_some() {
             return;
         }
-        let runs = Arc::clone(&self.state.read().runs);
+        let (runs, reopened) = {
+            let state = self.state.read();
+            (Arc::clone(&state.runs), state.reopened)
+        };
+        if reopened != upkeep.reopened {
+            (upkeep.reopened, upkeep.merge_from) = (reopened, 0);
+        }
         let entries: Vec<_> = runs.iter().map(|run| run.layout().entries()).collect();
         let mut from = upkeep.merge_from.min(entries.len());
         let places = loop {

@@ -90,6 +90,14 @@ impl Run {
         self.bytes.len() as u64
     }
 
+    /// Loads the content into memory. If the disk fails, that is an error, and no page is missing.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(super) fn load(&self) -> Result<()> {
+        self.bytes.populate().map_err(|error| cannot("read", &self.path, error))
+    }
+
     /// Verifies the checksums of the content.
     ///
     /// # Errors
@@ -144,7 +152,7 @@ impl Run {
             return Ok(None);
         }
         let (low, high) = self.bucket(family, bucket)?;
-        // Buckets have few entries, unless somebody has stored blocks whose digests begin alike.
+        // Buckets have few entries, unless a client has stored blocks whose digests begin alike.
         if high - low > MAX_RESIDENT_ENTRIES {
             return Ok(None);
         }

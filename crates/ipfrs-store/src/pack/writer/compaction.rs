@@ -33,8 +33,8 @@ impl Writer {
     pub(super) fn seal(&mut self, number: u32) -> Result<()> {
         let packs = self.shared.packs();
         let Some(newest) = packs.last().filter(|newest| newest.number() == number) else { return Ok(()) };
-        // No older pack needs its tombstones, so it is about to be removed. Until then, the next one is empty, and a start
-        // does not take what a power failure has torn for damage.
+        // No older pack needs its tombstones, so it is about to be removed. Until then, the next one is empty, and a
+        // start does not take what a power failure has torn for damage.
         let is_dead = newest.known().live_bytes == 0
             && !packs.iter().any(|pack| pack.number() < number && pack.may_hold_dead_blocks());
         match self.make_durable() {
@@ -75,7 +75,8 @@ impl Writer {
         Ok(Some(u64::from(pack.end())))
     }
 
-    /// Makes the index independent of packs without live blocks: neither it nor a replay needs them, even after a crash.
+    /// Makes the index independent of packs without live blocks: neither it nor a replay needs them, even after a
+    /// crash.
     fn release_from_index(&mut self) -> Result<()> {
         if self.shared.has_room_for_index() {
             match self.make_durable() {

@@ -1,6 +1,5 @@
 //! A WebSocket connection that sends bursts of messages.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -19,6 +18,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
+use super::written_files::WrittenFiles;
 use super::{Samples, store_name};
 use crate::api::Api;
 use crate::args::IngestStore;
@@ -167,15 +167,14 @@ impl Connection {
         }
     }
 
-    /// Ends the object and removes it.
-    pub(super) async fn end(mut self, api: &Api) -> Result<()> {
+    /// Ends the object. Removes a mutable file, whose blocks stay, and adds a file to `files`.
+    pub(super) async fn end(mut self, api: &Api, files: &WrittenFiles) -> Result<()> {
         self.socket.send(Message::text(r#"{"type":"end"}"#)).await?;
         while !matches!(self.reply().await?, Reply::Stored {}) {}
         let Some(path) = self.path else { return Ok(()) };
         match self.load.store {
             IngestStore::Memory => {}
-            // A daemon elsewhere keeps its files.
-            IngestStore::Filesystem => drop(fs::remove_file(path)),
+            IngestStore::Filesystem => files.add(path.into(), self.load.bytes.saturating_mul(self.sent)),
             IngestStore::Ipfs => {
                 drop(api.call(Request::command("files/rm").with_arg(path)).await?.bytes(1 << 20).await?)
             }

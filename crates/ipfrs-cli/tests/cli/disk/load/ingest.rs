@@ -57,7 +57,7 @@ impl Running<'_, '_> {
 }
 
 /// Opens an object.
-async fn connect(url: &str, query: &str) -> Result<WebSocketStream<TcpStream>, tungstenite::Error> {
+pub(crate) async fn connect(url: &str, query: &str) -> Result<WebSocketStream<TcpStream>, tungstenite::Error> {
     let address = url.strip_prefix("http://").unwrap();
     let stream = TcpStream::connect(address).await?;
     let url = format!("ws://{address}/ws/ingest?{query}");

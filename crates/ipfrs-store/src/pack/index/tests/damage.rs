@@ -65,6 +65,35 @@ fn truncated_open_run_returns_error() {
 }
 
 #[test]
+fn run_that_can_be_read_again_is_used_again() {
+    let (dir, index, model) = several_runs();
+    let runs: Vec<_> = files(dir.path()).into_iter().filter(|(path, _)| path.extension().is_some()).collect();
+    // Pages of a file that is too short are missing, as those of a disk that fails.
+    for (path, _) in &runs {
+        OpenOptions::new().write(true).open(path).unwrap().set_len(0).unwrap();
+    }
+    let keys: Vec<_> = (0..400).map(key).collect();
+    assert_eq!(index.locate(&keys).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert!(keys.iter().any(|key| index.locate_resident(key).unwrap().is_none()));
+    for (path, whole) in &runs {
+        fs::write(path, whole).unwrap();
+    }
+    assert_same(&index, &model, 100);
+    index.verify().unwrap();
+    // Another file is not used.
+    let (path, whole) = &runs[0];
+    OpenOptions::new().write(true).open(path).unwrap().set_len(0).unwrap();
+    assert!(index.verify().is_err());
+    fs::write(path, [&whole[..], b"x"].concat()).unwrap();
+    assert!(index.check().is_err() && index.check_again().is_err());
+    fs::write(path, whole).unwrap();
+    assert!(index.check().is_err());
+    index.check_again().unwrap();
+    index.check().unwrap();
+    index.verify().unwrap();
+}
+
+#[test]
 fn merge_rejects_damaged_run() {
     let (dir, index, mut model) = several_runs();
     let newest = files(dir.path()).into_keys().rfind(|path| path.extension().is_some()).unwrap();
@@ -84,6 +113,30 @@ fn merge_rejects_damaged_run() {
     assert!(!index.is_merging(), "it is not tried again and again");
     drop(index);
     assert!(is_unusable(dir.path()));
+}
+
+#[test]
+fn merge_is_tried_again_once_its_runs_can_be_read() {
+    let (dir, index, mut model) = several_runs();
+    let (path, whole) = files(dir.path()).into_iter().rfind(|(path, _)| path.extension().is_some()).unwrap();
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+    let more: Vec<_> = (345..400).map(|name| (name, Some(at(0)))).collect();
+    change(&index, &mut model, &more);
+    index.commit().unwrap();
+    assert!(index.is_merging());
+    while !index.has_merged() {
+        std::thread::yield_now();
+    }
+    fs::write(&path, whole).unwrap();
+    let runs = || index.state.read().runs.len();
+    let before = runs();
+    settle(&index);
+    assert_eq!(runs(), before, "the run shows zeros still");
+    // A lookup opens the run again.
+    assert_same(&index, &model, 100);
+    settle(&index);
+    assert!(runs() < before);
+    assert_same(&index, &model, 100);
 }
 
 #[test]

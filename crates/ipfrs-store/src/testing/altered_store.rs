@@ -9,16 +9,19 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use ipfrs_core::{Block, Cid, Result};
-use ipfrs_node::{
+
+use crate::{
     BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, MemoryStore, PutMode, Spared, Stats, StoreEpoch,
     Stored,
 };
 
 /// Difference of a store from the one in memory that holds its blocks.
 #[async_trait]
-pub(crate) trait Difference: Clone + fmt::Debug + Send + Sync + 'static {
-    /// Waits until a block may be read or stored.
-    async fn until_allowed(&self, _cid: &Cid) {}
+pub trait Difference: Clone + fmt::Debug + Send + Sync + 'static {
+    /// Waits until a block may be read. An error is the result of reading the block.
+    async fn before_read(&self, _cid: &Cid) -> Result<()> {
+        Ok(())
+    }
 
     /// Stores blocks in `inside`.
     async fn store(&self, inside: &MemoryStore, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
@@ -33,13 +36,21 @@ pub(crate) trait Difference: Clone + fmt::Debug + Send + Sync + 'static {
 
 /// A store in memory with a difference. Clones are the same store.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct AlteredStore<D> {
+pub struct AlteredStore<D> {
     inside: Arc<MemoryStore>,
     difference: D,
 }
 
+impl<D: Difference + Default> AlteredStore<D> {
+    /// Returns an empty store with the default difference.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
 impl<D: Difference> AlteredStore<D> {
-    pub(crate) fn with(difference: D) -> Self {
+    /// Returns an empty store with this difference.
+    pub fn with(difference: D) -> Self {
         Self { inside: Arc::default(), difference }
     }
 }
@@ -55,7 +66,7 @@ impl<D> Deref for AlteredStore<D> {
 #[async_trait]
 impl<D: Difference> BlockStore for AlteredStore<D> {
     async fn get(&self, cid: &Cid) -> Result<Option<Bytes>> {
-        self.difference.until_allowed(cid).await;
+        self.difference.before_read(cid).await?;
         self.inside.get(cid).await
     }
 
@@ -69,15 +80,12 @@ impl<D: Difference> BlockStore for AlteredStore<D> {
     }
 
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
-        for block in &blocks {
-            self.difference.until_allowed(block.cid()).await;
-        }
         self.difference.store(&self.inside, blocks, mode).await
     }
 
     async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
         for cid in cids {
-            self.difference.until_allowed(cid).await;
+            self.difference.before_read(cid).await?;
         }
         self.inside.has_many(cids).await
     }
