@@ -1,10 +1,12 @@
-//! Lines of a command that does not wait for its client.
+//! Lines of a command that does not wait for a client that reads slowly.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_middleware::RequestMemory;
 use serde::Serialize;
+use tokio::time::{Instant, timeout};
 
 use super::long_command::Lines;
 use super::output;
@@ -24,7 +26,15 @@ const PIECE_OVERHEAD: usize = 96;
 /// Number of bytes that the memory may exceed the lines, so that it does not change with each line.
 const EXCESS_BYTES: usize = 1024 * 1024;
 
-/// Lines that wait for the client while the command continues. If it cannot keep a line, it omits and counts it.
+/// Time that the command may wait at first, if it cannot keep a line.
+const FIRST_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Time by which each piece that the client reads prolongs the wait, so that the command waits for a client that reads
+/// 1 MiB per second.
+const PIECE_PATIENCE: Duration = Duration::from_millis(1);
+
+/// Lines that wait for the client while the command continues. If it cannot keep a line, it waits for a client that
+/// reads fast enough. Otherwise it omits and counts the line.
 pub(super) struct LineBacklog {
     lines: Lines,
     /// Complete lines, of [`PIECE_BYTES`] or, if there is only one, more.
@@ -32,23 +42,41 @@ pub(super) struct LineBacklog {
     /// Memory of the pieces that wait.
     bytes: usize,
     reserved: RequestMemory,
+    /// Remaining time that the command may wait for the client.
+    patience: Duration,
     omitted: u64,
 }
 
 impl LineBacklog {
     pub(super) fn new(lines: Lines, reserved: RequestMemory) -> Self {
-        Self { lines, waiting: VecDeque::new(), bytes: 0, reserved, omitted: 0 }
+        Self { lines, waiting: VecDeque::new(), bytes: 0, reserved, patience: FIRST_PATIENCE, omitted: 0 }
     }
 
     /// Adds a line that the client needs.
     ///
     /// # Errors
     /// If the line cannot be serialized.
-    pub(super) fn push(&mut self, line: &impl Serialize) -> Result<()> {
-        if !self.keep(&output::line(line)?) {
-            self.omitted += 1;
+    pub(super) async fn push(&mut self, line: &impl Serialize) -> Result<()> {
+        let line = output::line(line)?;
+        while !self.keep(&line) {
+            if !self.make_space().await {
+                self.omitted += 1;
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// Waits until the client reads a piece, for as long as the patience lasts. Returns whether it did.
+    async fn make_space(&mut self) -> bool {
+        // Even a timer of no time takes a millisecond.
+        if self.waiting.is_empty() || self.patience.is_zero() {
+            return false;
+        }
+        let (began, limit) = (Instant::now(), self.patience);
+        let is_sent = timeout(limit, self.send_first()).await.is_ok();
+        self.patience = self.patience.saturating_sub(began.elapsed());
+        is_sent
     }
 
     /// Adds a line about the progress, which the client does not miss.
@@ -90,6 +118,9 @@ impl LineBacklog {
         let Some(piece) = self.waiting.pop_front() else { return };
         self.bytes -= memory_of(piece.len());
         space.send(Ok(piece.into()));
+        if self.patience < FIRST_PATIENCE {
+            self.patience += PIECE_PATIENCE;
+        }
         self.release();
     }
 
@@ -135,8 +166,6 @@ fn memory_of(length: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use futures::FutureExt;
     use tokio::sync::mpsc::channel;
 
@@ -155,7 +184,7 @@ mod tests {
         let mut backlog = LineBacklog::new(Lines::new(sender, Duration::from_secs(60)), pool.reservation());
         assert!(backlog.send_first().now_or_never().is_none(), "there is no line");
         for number in 0..3 {
-            backlog.push(&number).unwrap();
+            backlog.push(&number).await.unwrap();
         }
         assert!(backlog.send_first().now_or_never().is_some());
         assert_eq!(sent.recv().await.unwrap().unwrap(), "0\n1\n2\n");
@@ -169,12 +198,13 @@ mod tests {
         let mut backlog = LineBacklog::new(Lines::new(sender, Duration::from_secs(60)), pool.reservation());
         let most = MAX_WAITING_BYTES / (64 * 1024 + PIECE_OVERHEAD);
         for _ in 0..most {
-            backlog.push(&long_line()).unwrap();
+            backlog.push(&long_line()).await.unwrap();
         }
         backlog.check_complete().unwrap();
         assert!(backlog.reserved.bytes() >= backlog.bytes);
+        backlog.patience = Duration::ZERO;
         for _ in 0..3 {
-            backlog.push(&long_line()).unwrap();
+            backlog.push(&long_line()).await.unwrap();
         }
         backlog.offer(&long_line()).unwrap();
         let error = backlog.check_complete().unwrap_err();
@@ -192,5 +222,27 @@ mod tests {
         let (all, ()) = futures::join!(backlog.send_all(), reading);
         all.unwrap();
         assert_eq!((backlog.bytes, backlog.reserved.bytes()), (0, 0));
+    }
+    #[tokio::test]
+    async fn full_backlog_waits_for_a_client_that_reads() {
+        /// Twice as many as fit.
+        const LINES: usize = 2 * MAX_WAITING_BYTES / (64 * 1024);
+        let (_repo, pool) = pool().await;
+        let (sender, mut sent) = channel(1);
+        let mut backlog = LineBacklog::new(Lines::new(sender, Duration::from_secs(60)), pool.reservation());
+        backlog.patience = Duration::from_secs(60);
+        let pushing = async {
+            for _ in 0..LINES {
+                backlog.push(&long_line()).await.unwrap();
+            }
+            backlog.check_complete().unwrap();
+            backlog.send_all().await.unwrap();
+        };
+        let reading = async {
+            for _ in 0..LINES {
+                assert_eq!(sent.recv().await.unwrap().unwrap().len(), 64 * 1024);
+            }
+        };
+        futures::join!(pushing, reading);
     }
 }

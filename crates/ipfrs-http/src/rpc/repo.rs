@@ -47,8 +47,8 @@ pub(super) async fn version() -> CommandResult {
 
 /// `repo/gc[?stream-errors=][&quiet=][&silent=][&progress=][&force=]`: removes unpinned blocks. Sends a line for each
 /// removed block, unless `silent` is set; with `progress`, also progress lines and a summary. `force` runs gc even if
-/// pins may have been lost. A client that does not read delays nothing: its lines wait in memory, and if they are too
-/// many, some are omitted and the response ends with an error. If the client disconnects, gc is aborted.
+/// pins may have been lost. The lines for a client that reads slowly wait in memory. If they are too many, gc omits
+/// some instead of waiting, and the response ends with an error. If the client disconnects, gc is aborted.
 pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResult {
     let silent = args.is_set("silent");
     let progress = args.is_set("progress");
@@ -62,11 +62,13 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResu
         let reporting = async {
             loop {
                 tokio::select! {
+                    // A client that reads faster than gc removes blocks misses no line.
+                    biased;
+                    () = backlog.send_first() => {}
                     event = events.recv() => match event {
                         Some(event) => report_gc_event(&mut backlog, event, render, silent, progress).await?,
                         None => return Ok::<_, Error>(()),
                     },
-                    () = backlog.send_first() => {}
                 }
             }
         };
@@ -115,7 +117,7 @@ async fn report_gc_event(
         GcEvent::Removed(cids) if !silent => {
             for cid in &cids {
                 consume_budget().await;
-                backlog.push(&removed(cid, render)?)?;
+                backlog.push(&removed(cid, render)?).await?;
             }
         }
         GcEvent::Marked(_) | GcEvent::Swept(_) | GcEvent::Compacting | GcEvent::Removed(_) => {}
