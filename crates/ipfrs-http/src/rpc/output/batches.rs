@@ -220,6 +220,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures::{FutureExt, TryStreamExt};
+    use tokio::sync::mpsc::unbounded_channel;
     use tokio::task::coop::consume_budget;
 
     use super::*;
@@ -318,6 +319,32 @@ mod tests {
         assert_eq!(text, expected(LINES));
         // No place is held after the end.
         assert!(places.take(Client::default()).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn lines_are_sent_as_soon_as_they_are_ready() {
+        let (made, lines) = unbounded_channel::<Result<Bytes>>();
+        let lines = stream::unfold(lines, |mut lines| async move {
+            let line = lines.recv().await?;
+            Some((line, lines))
+        });
+        let mut batches = batched(lines.boxed());
+        // The body makes the first batches, and a task those after the many lines.
+        for count in [1, 2, 2 * BATCH_LINES, 1, 2] {
+            for _ in 0..count {
+                made.send(Ok(Bytes::from_static(b"0\n"))).unwrap();
+            }
+            let mut bytes = 0;
+            for _ in 0..1_000 {
+                match batches.next().now_or_never() {
+                    Some(batch) => bytes += batch.unwrap().unwrap().len(),
+                    None => yield_now().await,
+                }
+            }
+            assert_eq!(bytes, 2 * count);
+        }
+        drop(made);
+        assert!(batches.next().await.is_none());
     }
 
     #[tokio::test]
