@@ -328,7 +328,7 @@ mod tests {
             let line = lines.recv().await?;
             Some((line, lines))
         });
-        let mut batches = batched(lines.boxed());
+        let mut batches = batched_with(Turns::new(1, 1), lines.boxed());
         // The body makes the first batches, and a task those after the many lines.
         for count in [1, 2, 2 * BATCH_LINES, 1, 2] {
             for _ in 0..count {
