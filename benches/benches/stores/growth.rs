@@ -106,7 +106,7 @@ impl Filled {
     }
 
     /// Opens the store and requests blocks from all of it. The response cache does not hold responses to requests
-    /// with a query.
+    /// with a file name.
     fn round(&mut self, cores: &Cores, round: u64) -> Result<()> {
         cores.for_servers()?;
         let start = Instant::now();
@@ -116,7 +116,7 @@ impl Filled {
         let mut client = Client::connect(gateway.address())?;
         let count = self.blocks;
         for place in Offsets::new(count + round, 1 + round).take(GETS) {
-            let target = format!("/ipfs/{}?format=raw", raw_cid(place % count, BLOCK_BYTES)?);
+            let target = format!("/ipfs/{}?format=raw&filename=b", raw_cid(place % count, BLOCK_BYTES)?);
             self.gets.time(|| client.exchange(&get(&target), 200, BLOCK_BYTES as u64))?;
         }
         let mut places = Offsets::new(count + round, 1 + round).map(|place| place % count);

@@ -5,6 +5,7 @@
 //! packs: the cache holds only a reference, which is dropped when the pack is removed.
 
 mod lookup;
+
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -154,7 +155,7 @@ impl ResponseCache {
         self.served(state).is_some() && is_cacheable(request, body)
     }
 
-    /// Returns the cache if responses are served from it. Of a private gateway, each request is checked.
+    /// Returns the cache if responses are served from it. A private gateway checks each request instead.
     fn served(&self, state: &AppState) -> Option<&Responses> {
         self.cache.as_deref().filter(|_| !state.auth.protects_content())
     }

@@ -223,6 +223,7 @@ mod tests {
         all.unwrap();
         assert_eq!((backlog.bytes, backlog.reserved.bytes()), (0, 0));
     }
+
     #[tokio::test]
     async fn full_backlog_waits_for_a_client_that_reads() {
         /// Twice as many as fit.

@@ -15,7 +15,7 @@ pub struct RateLimitConfig {
     pub requests_per_second: u64,
     /// Requests of an address at once.
     pub burst_requests: u64,
-    /// Bytes of responses to an address, and of its messages, in a second, in the long run; 0 for no limit.
+    /// Bytes of responses and events to an address, and of its messages, in a second, in the long run; 0 for no limit.
     pub bytes_per_second: u64,
     /// Bytes of responses to an address at once.
     pub burst_bytes: u64,

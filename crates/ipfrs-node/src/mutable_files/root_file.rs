@@ -232,7 +232,8 @@ impl RootFile {
         if let Ok(file) = existing
             && file.metadata()?.len() == MAX_BYTES
         {
-            // A process that was killed may have left a slot that is not durable. The next write replaces the other slot.
+            // A process that was killed may have left a slot that is not durable. The next write replaces the other
+            // slot.
             file.sync_data()?;
             return Ok(file);
         }

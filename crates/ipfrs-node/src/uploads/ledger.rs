@@ -39,7 +39,7 @@ impl Need {
 #[derive(Debug, Default)]
 pub(super) struct Needs {
     pub(super) total: Need,
-    /// The needs of each client. `None` stands for this program itself.
+    /// The needs of each client. `None` stands for this program itself, and for uploads whose client is unknown.
     by_client: HashMap<Option<IpAddr>, Need>,
 }
 

@@ -53,7 +53,8 @@ pub(super) struct Record {
     pub(super) operation: String,
     /// Options of the import.
     pub(super) options: UploadOptions,
-    /// Client that began the upload, until it is imported; `None` for this program itself.
+    /// Client that began the upload, until it is imported; `None` for this program itself, and in
+    /// records of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) client: Option<IpAddr>,
     /// Result of the import; `None` until the upload is imported.
