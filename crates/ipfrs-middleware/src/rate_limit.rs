@@ -2,9 +2,9 @@
 //!
 //! A front-end [takes](RateLimiter::take) a token for each request, from the bucket of the caller if it has
 //! authenticated, and else from that of the client. A body takes tokens for its bytes while it is sent, and waits for
-//! them. A WebSocket takes tokens for its messages (`messages`), and waits for them too. The buckets are in a cache of
-//! fixed size, so any number of addresses costs bounded memory: the bucket that was used least makes room, and its
-//! client begins with a full one.
+//! them. Messages to `/ws` and `/ws/ingest`, and events, also wait (`messages`). The buckets are in a cache of fixed
+//! size, so any number of addresses costs bounded memory: the bucket that was used least makes room, and its client
+//! begins with a full one.
 
 mod config;
 mod messages;

@@ -124,34 +124,6 @@ fn changes_over_http_have_one_line_with_their_outcome() {
         audited.expect("/v1/block/batch/put", &stored, "200");
     }
 
-    let part = |kind: &str, body: &str| {
-        format!("--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n{kind}\r\n{body}\r\n")
-    };
-    let [media, trailers] = [("content-type", "multipart/form-data; boundary=x"), ("te", "trailers")];
-    let raw = "bafkreibm6jg3ux5qumhcn2b3flc3tyu6dmlb4xa7u5bf44yegnrjhc4yeq";
-    for (command, query, stored) in [
-        ("add", "", "QmWfVY9y3xjsixTgbd9AorQxH7VtMpzfx2HaWtsoUYecaX"),
-        ("add", "?silent=true&wrap-with-directory=true", "QmSjwuQC95jZLLUydxm8iAy3PvxHYpHkM683z2afGWsoQ8 and 1 more"),
-        ("block/put", "", raw),
-        ("dag/put", "?input-codec=raw&store-codec=raw", raw),
-    ] {
-        let path = format!("/api/v0/{command}");
-        let added = audited.send("POST", &format!("{path}{query}"), &[media], part("", "hello") + "--x--\r\n");
-        assert_eq!(added.status, "200", "{}", added.body);
-        audited.expect(&path, &format!("POST {path} {stored}"), "200");
-    }
-    // A CAR without blocks, whose root is an identity block.
-    let car = b"\x19\xa2\x65roots\x81\xd8\x2a\x45\x00\x01\x55\x00\x00\x67version\x01";
-    let imported = audited.send("POST", "/api/v0/dag/import", &file, &car[..]);
-    assert_eq!(imported.status, "200", "{}", imported.body);
-    audited.expect("/api/v0/dag/import", &format!("POST /api/v0/dag/import {IDENTITY}"), "200");
-    // The head of the response is sent before the import fails.
-    let link = part("Content-Type: application/symlink\r\n", &"x".repeat(5_000));
-    let form = [part("", "hello"), link, "--x--\r\n".to_owned()].concat();
-    let failed = audited.send("POST", "/api/v0/add?progress=true", &[media, trailers], form);
-    assert_eq!(failed.status, "200", "{}", failed.body);
-    audited.expect("/api/v0/add", "POST /api/v0/add", "too_large");
-
     let wanted = format!(r#"{{"cid":"{IDENTITY}"}}"#);
     let pinned = audited.send("POST", "/pinning/v1/pins", &json, wanted);
     assert_eq!(pinned.status, "202", "{}", pinned.body);
@@ -181,6 +153,44 @@ fn changes_over_http_have_one_line_with_their_outcome() {
     assert_eq!(&head, b"HTTP/1.1 101");
     audited.expect("/ws/ingest", "GET /ws/ingest", "101");
     drop(socket);
+
+    audited.daemon.signal(Signal::TERM);
+    let (_, log) = audited.daemon.wait();
+    assert!(!log.contains("\"audit\""), "a change has two lines: {log}");
+}
+
+#[test]
+fn rpc_changes_have_one_line_with_what_they_stored() {
+    let place = Place::new();
+    let mut audited = Audited::start(&place);
+    let file = [("content-type", "application/octet-stream")];
+    let part = |kind: &str, body: &str| {
+        format!("--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n{kind}\r\n{body}\r\n")
+    };
+    let [media, trailers] = [("content-type", "multipart/form-data; boundary=x"), ("te", "trailers")];
+    let raw = "bafkreibm6jg3ux5qumhcn2b3flc3tyu6dmlb4xa7u5bf44yegnrjhc4yeq";
+    for (command, query, stored) in [
+        ("add", "", "QmWfVY9y3xjsixTgbd9AorQxH7VtMpzfx2HaWtsoUYecaX"),
+        ("add", "?silent=true&wrap-with-directory=true", "QmSjwuQC95jZLLUydxm8iAy3PvxHYpHkM683z2afGWsoQ8 and 1 more"),
+        ("block/put", "", raw),
+        ("dag/put", "?input-codec=raw&store-codec=raw", raw),
+    ] {
+        let path = format!("/api/v0/{command}");
+        let added = audited.send("POST", &format!("{path}{query}"), &[media], part("", "hello") + "--x--\r\n");
+        assert_eq!(added.status, "200", "{}", added.body);
+        audited.expect(&path, &format!("POST {path} {stored}"), "200");
+    }
+    // A CAR without blocks, whose root is an identity block.
+    let car = b"\x19\xa2\x65roots\x81\xd8\x2a\x45\x00\x01\x55\x00\x00\x67version\x01";
+    let imported = audited.send("POST", "/api/v0/dag/import", &file, &car[..]);
+    assert_eq!(imported.status, "200", "{}", imported.body);
+    audited.expect("/api/v0/dag/import", &format!("POST /api/v0/dag/import {IDENTITY}"), "200");
+    // The head of the response is sent before the import fails.
+    let link = part("Content-Type: application/symlink\r\n", &"x".repeat(5_000));
+    let form = [part("", "hello"), link, "--x--\r\n".to_owned()].concat();
+    let failed = audited.send("POST", "/api/v0/add?progress=true", &[media, trailers], form);
+    assert_eq!(failed.status, "200", "{}", failed.body);
+    audited.expect("/api/v0/add", "POST /api/v0/add", "too_large");
 
     audited.daemon.signal(Signal::TERM);
     let (_, log) = audited.daemon.wait();
