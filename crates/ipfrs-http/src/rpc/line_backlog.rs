@@ -27,11 +27,11 @@ const PIECE_OVERHEAD: usize = 96;
 const EXCESS_BYTES: usize = 1024 * 1024;
 
 /// Time that the command may wait at first, if it cannot keep a line.
-const FIRST_PATIENCE: Duration = Duration::from_secs(1);
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// Time by which each piece that the client reads prolongs the wait, so that the command waits for a client that reads
 /// 1 MiB per second.
-const PIECE_PATIENCE: Duration = Duration::from_millis(1);
+const PIECE_WAIT: Duration = Duration::from_millis(1);
 
 /// Lines that wait for the client while the command continues. If it cannot keep a line, it waits for a client that
 /// reads fast enough. Otherwise it omits and counts the line.
@@ -43,13 +43,13 @@ pub(super) struct LineBacklog {
     bytes: usize,
     reserved: RequestMemory,
     /// Remaining time that the command may wait for the client.
-    patience: Duration,
+    wait_left: Duration,
     omitted: u64,
 }
 
 impl LineBacklog {
     pub(super) fn new(lines: Lines, reserved: RequestMemory) -> Self {
-        Self { lines, waiting: VecDeque::new(), bytes: 0, reserved, patience: FIRST_PATIENCE, omitted: 0 }
+        Self { lines, waiting: VecDeque::new(), bytes: 0, reserved, wait_left: FIRST_WAIT, omitted: 0 }
     }
 
     /// Adds a line that the client needs.
@@ -67,15 +67,15 @@ impl LineBacklog {
         Ok(())
     }
 
-    /// Waits until the client reads a piece, for as long as the patience lasts. Returns whether it did.
+    /// Waits until the client reads a piece, for as long as the command may still wait. Returns whether it did.
     async fn make_space(&mut self) -> bool {
         // Even a timer of no time takes a millisecond.
-        if self.waiting.is_empty() || self.patience.is_zero() {
+        if self.waiting.is_empty() || self.wait_left.is_zero() {
             return false;
         }
-        let (began, limit) = (Instant::now(), self.patience);
+        let (began, limit) = (Instant::now(), self.wait_left);
         let is_sent = timeout(limit, self.send_first()).await.is_ok();
-        self.patience = self.patience.saturating_sub(began.elapsed());
+        self.wait_left = self.wait_left.saturating_sub(began.elapsed());
         is_sent
     }
 
@@ -118,8 +118,8 @@ impl LineBacklog {
         let Some(piece) = self.waiting.pop_front() else { return };
         self.bytes -= memory_of(piece.len());
         space.send(Ok(piece.into()));
-        if self.patience < FIRST_PATIENCE {
-            self.patience += PIECE_PATIENCE;
+        if self.wait_left < FIRST_WAIT {
+            self.wait_left += PIECE_WAIT;
         }
         self.release();
     }
@@ -202,7 +202,7 @@ mod tests {
         }
         backlog.check_complete().unwrap();
         assert!(backlog.reserved.bytes() >= backlog.bytes);
-        backlog.patience = Duration::ZERO;
+        backlog.wait_left = Duration::ZERO;
         for _ in 0..3 {
             backlog.push(&long_line()).await.unwrap();
         }
@@ -231,7 +231,7 @@ mod tests {
         let (_repo, pool) = pool().await;
         let (sender, mut sent) = channel(1);
         let mut backlog = LineBacklog::new(Lines::new(sender, Duration::from_secs(60)), pool.reservation());
-        backlog.patience = Duration::from_secs(60);
+        backlog.wait_left = Duration::from_secs(60);
         let pushing = async {
             for _ in 0..LINES {
                 backlog.push(&long_line()).await.unwrap();
