@@ -34,7 +34,7 @@ use crate::names::dnslink::Dnslink;
 use crate::operations::Operations;
 #[cfg(feature = "pinning")]
 use crate::pin_requests::PinRequests;
-use crate::readiness::Readiness;
+use crate::readiness::{self, Readiness};
 use crate::refusals::Limit;
 #[cfg(feature = "pinning")]
 use crate::remote_pins::PinningServices;
@@ -295,7 +295,7 @@ impl Node {
     pub async fn check(&self) -> Result<()> {
         self.inner.store.check()?;
         if let Some(pack) = &self.inner.pack {
-            pack.check_index().await?;
+            readiness::in_time(pack.check_index()).await??;
         }
         // A read-only node writes nothing, so the state of the disk does not matter.
         if self.inner.read_only { Ok(()) } else { self.inner.readiness.check(&self.inner.store).await }

@@ -62,16 +62,23 @@ impl Readiness {
             });
         }
         let mut state = self.state.subscribe();
-        let Ok(checked) = timeout(CHECK_TIMEOUT, state.wait_for(|state| !state.is_checking)).await else {
-            let seconds = CHECK_TIMEOUT.as_secs();
-            return Err(Error::new(ErrorKind::Timeout, format!("the disk has not responded for {seconds} s")));
-        };
+        let checked = in_time(state.wait_for(|state| !state.is_checking)).await?;
         let checked = checked.map_err(|e| Error::internal("the disk check has stopped").with_source(e))?;
         match &checked.last {
             Some((_, Some((kind, why)))) => Err(Error::new(*kind, why.clone())),
             _ => Ok(()),
         }
     }
+}
+
+/// Waits for a check, but only as long as a health check may take.
+///
+/// # Errors
+/// [`ErrorKind::Timeout`].
+pub(crate) async fn in_time<T>(check: impl Future<Output = T>) -> Result<T> {
+    let seconds = CHECK_TIMEOUT.as_secs();
+    let late = |_| Error::new(ErrorKind::Timeout, format!("the disk has not responded for {seconds} s"));
+    timeout(CHECK_TIMEOUT, check).await.map_err(late)
 }
 
 async fn check_disk(store: &dyn BlockStore) -> Result<()> {
