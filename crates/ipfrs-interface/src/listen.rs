@@ -20,10 +20,10 @@ const BACKLOG: i32 = 4096;
 #[cfg(target_os = "linux")]
 const UNSENT_PART: u64 = 32;
 
-/// Smallest limit of unsent bytes. A socket becomes writable once less than half of the limit is unsent. A corked one
-/// holds back almost a segment, which has 65,483 bytes on loopback.
+/// Smallest limit of unsent bytes. A socket becomes writable once less than half of the limit is unsent. With 192 KiB,
+/// a client on the same machine read large files at 0.85 of the rate; with 512 KiB, as fast as without a limit.
 #[cfg(target_os = "linux")]
-const MIN_UNSENT_BYTES: u32 = 128 * 1_024;
+const MIN_UNSENT_BYTES: u32 = 512 * 1_024;
 
 /// Largest limit of unsent bytes.
 #[cfg(target_os = "linux")]
@@ -387,9 +387,9 @@ mod tests {
     fn unsent_bytes_are_a_share_of_the_memory() {
         const GIB: u64 = 1 << 30;
         for (memory, max_requests, bytes) in [
-            (24 * GIB, 4_096, 192 * 1_024),
-            (64 * GIB, 4_096, 512 * 1_024),
-            (GIB, 4_096, MIN_UNSENT_BYTES),
+            (96 * GIB, 4_096, 768 * 1_024),
+            (24 * GIB, 1_024, 768 * 1_024),
+            (24 * GIB, 4_096, MIN_UNSENT_BYTES),
             (24 * GIB, 64, MAX_UNSENT_BYTES),
             (u64::MAX, 0, MAX_UNSENT_BYTES),
         ] {
