@@ -12,11 +12,12 @@ use crate::places::{found, workspace};
 /// Program names of Chromium, in order of preference.
 const CHROMIUM: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// Runs the tests if their tools are available. Otherwise prints the reason on a separate line at the end.
-pub(crate) fn test() -> Result<()> {
+/// Runs the tests of a command line if their tools are available. Otherwise prints the reason on a separate line at the
+/// end.
+pub(crate) fn test(cli: &Path) -> Result<()> {
     let start = Instant::now();
     match tools() {
-        Ok(tools) => run(&tools)?,
+        Ok(tools) => run(&tools, cli)?,
         Err(reason) => {
             eprintln!("xtask: browser: SKIPPED, the pages were not tested: {reason:#}");
             return Ok(());
@@ -78,8 +79,7 @@ fn is_installed(tests: &Path) -> bool {
     }
 }
 
-fn run(tools: &Tools) -> Result<()> {
-    let cli = crate::command_line("browser")?;
+fn run(tools: &Tools, cli: &Path) -> Result<()> {
     let arguments = [
         "--test",
         "--test-timeout=180000",

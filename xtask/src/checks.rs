@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 
 use crate::{browser, cargo, go, places, python};
 
@@ -18,10 +19,18 @@ pub(crate) fn all() -> Result<()> {
     lints()?;
     dependencies()?;
     tests()?;
-    cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])?;
-    browser::test()?;
-    go::test()?;
-    python::test()
+    let cli = crate::command_line("command line")?;
+    // The compiler and the tests take about one core each.
+    thread::scope(|scope| {
+        let build = scope.spawn(|| documentation().and_then(|()| python::build()));
+        let tested = browser::test(&cli).and_then(|()| go::test(&cli));
+        build.join().map_err(|_| anyhow!("the thread that builds panicked"))?.and(tested)
+    })?;
+    python::test(&cli)
+}
+
+fn documentation() -> Result<()> {
+    cargo("documentation", &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])
 }
 
 /// Checks a change before it is complete: formatting, lints of the workspace, and the tests of the packages with

@@ -2,6 +2,7 @@
 //! go-ipfs-api (`tests/go/rpc`), certificates from pebble, an authority for tests (`tests/go/acme`), and the framing of
 //! HTTP/2 with h2spec (`tests/go/h2spec`).
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -12,12 +13,13 @@ use crate::places::{found, workspace};
 /// Directories of the Go modules. Their dependencies exclude each other.
 const MODULES: [&str; 4] = ["tests/go", "tests/go/rpc", "tests/go/acme", "tests/go/h2spec"];
 
-/// Runs the tests of which Go and the modules are available. Otherwise prints the reason on a separate line.
-pub(crate) fn test() -> Result<()> {
+/// Runs the tests of a command line of which Go and the modules are available. Otherwise prints the reason on a
+/// separate line.
+pub(crate) fn test(cli: &Path) -> Result<()> {
     let start = Instant::now();
     for module in MODULES {
         match go(module) {
-            Ok(go) => run(go, module)?,
+            Ok(go) => run(go, module, cli)?,
             Err(reason) => eprintln!("xtask: go: SKIPPED {module}: {reason:#}"),
         }
     }
@@ -46,8 +48,7 @@ fn go(module: &str) -> Result<Command> {
     command(module)
 }
 
-fn run(mut go: Command, module: &str) -> Result<()> {
-    let cli = crate::command_line("go")?;
+fn run(mut go: Command, module: &str, cli: &Path) -> Result<()> {
     // `-count=1`: the result depends on the daemon, which Go does not know.
     let arguments = ["test", "-count=1", "-timeout=300s", "./..."];
     eprintln!("xtask: go: go {} in {module}", arguments.join(" "));

@@ -20,11 +20,19 @@ pub(crate) fn requirements() -> Result<PathBuf> {
     Ok(workspace()?.join("tests/python/requirements.txt"))
 }
 
-/// Runs the tests if their tools are available. Otherwise prints the reason on a separate line.
-pub(crate) fn test() -> Result<()> {
+/// Builds what [`test`] needs from cargo, if Python is available.
+pub(crate) fn build() -> Result<()> {
+    match Environment::with(ENVIRONMENT, &requirements()?) {
+        Ok(environment) => wheel::of_tests(&environment).map(drop),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Runs the tests of a command line if their tools are available. Otherwise prints the reason on a separate line.
+pub(crate) fn test(cli: &Path) -> Result<()> {
     let start = Instant::now();
     match Environment::with(ENVIRONMENT, &requirements()?) {
-        Ok(environment) => run(&environment)?,
+        Ok(environment) => run(&environment, cli)?,
         Err(reason) => {
             eprintln!(
                 "xtask: python: SKIPPED, `import ipfrs` was not tested, nor the responses with Python's packages: {reason:#}"
@@ -36,15 +44,14 @@ pub(crate) fn test() -> Result<()> {
     Ok(())
 }
 
-fn run(environment: &Environment) -> Result<()> {
-    let cli = crate::command_line("python")?;
+fn run(environment: &Environment, cli: &Path) -> Result<()> {
     let wheel = wheel::of_tests(environment)?;
     environment.install_wheel(&wheel)?;
 
     // Use the Python of the environment. Caches of the programs are below target/.
     let python = |arguments: &[&str]| -> Result<Command> {
         let mut command = environment.command();
-        command.args(arguments).current_dir(wheel::package()?).env("IPFRS_CLI", &cli);
+        command.args(arguments).current_dir(wheel::package()?).env("IPFRS_CLI", cli);
         command.env("MYPY_CACHE_DIR", target()?.join("mypy")).env("RUFF_NO_CACHE", "true");
         Ok(command)
     };
