@@ -74,8 +74,20 @@ pub enum Wanted {
     },
 }
 
+impl Retriever {
+    /// Returns a store that fetches what `local` does not have. Hints are ignored unless `retrieval.provider_hints` is
+    /// set.
+    #[must_use]
+    pub fn store(&self, local: Arc<dyn BlockStore>, wanted: Wanted, mut requester: Requester) -> RetrievingStore {
+        if !self.shared.takes_hints {
+            requester.hints = Vec::new();
+        }
+        RetrievingStore::new(local, self.clone(), wanted, requester)
+    }
+}
+
 impl RetrievingStore {
-    pub(crate) fn new(local: Arc<dyn BlockStore>, retriever: Retriever, wanted: Wanted, requester: Requester) -> Self {
+    fn new(local: Arc<dyn BlockStore>, retriever: Retriever, wanted: Wanted, requester: Requester) -> Self {
         let (session, streams) = (OnceLock::new(), Mutex::default());
         let (hits, misses, fetched_bytes) = Default::default();
         let since = requester.began.unwrap_or_else(Instant::now);
