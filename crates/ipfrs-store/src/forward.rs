@@ -1,6 +1,6 @@
 //! Forwarding of calls from a view of a store to the store itself.
 
-/// Implements methods of [`BlockStore`](crate::BlockStore) for a view of another store, which pass their calls on to the
+/// Implements methods of [`BlockStore`](crate::BlockStore) for a view of another store. They pass their calls on to the
 /// store in a field: `forward_to_store!(inner: flush, stats);`, in an `impl` under `#[async_trait]`. The crate must
 /// depend on `futures` and `ipfrs-core`.
 ///
