@@ -1,7 +1,7 @@
 //! The API listener: the RPC and all other routes except content, on an origin of their own.
 //!
-//! Content from anyone shares the origin of the gateway's port, so no page there may call the RPC. Nobody can put a
-//! page on the API listener, so pages of its origin may.
+//! Content of any author shares the origin of the gateway's port, so no page there may call the RPC. The API listener
+//! serves no content as a page, so pages of its origin may.
 
 use std::sync::Arc;
 

@@ -383,7 +383,7 @@ pub(crate) struct ProblemDocument<'a> {
     /// Reason phrase of the status.
     title: &'a str,
     status: u16,
-    /// What is wrong and how to correct it.
+    /// Description of the error and its remedy.
     detail: &'a str,
     /// Kind of the error, the same in all APIs.
     code: &'a str,

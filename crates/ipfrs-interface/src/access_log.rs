@@ -1,8 +1,8 @@
 //! The access log: a line for each request on standard error, as text or JSON.
 //!
 //! Formatting a line and appending it to a buffer takes a twentieth of the time of a cached response. (The same line as
-//! an event of `tracing` takes a fifth.) A thread writes the buffer, at most a hundred times a second. If nobody reads
-//! standard error, the buffer fills up, and further lines are dropped.
+//! an event of `tracing` takes a fifth.) A thread writes the buffer, at most a hundred times a second. If no program
+//! reads standard error, the buffer fills up, and further lines are dropped.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -230,7 +230,7 @@ impl Drop for AccessLog {
     fn drop(&mut self) {
         self.shared.waiting.lock().is_ending = true;
         self.shared.arrived.notify_one();
-        // If nobody reads the lines, the thread is left behind.
+        // If no program reads the lines, the thread is left behind.
         let _ = self.ended.recv_timeout(LAST_WRITE);
     }
 }

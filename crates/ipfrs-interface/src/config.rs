@@ -9,6 +9,7 @@ mod known_names;
 mod plain_words;
 mod reloaded;
 mod settings;
+mod sources;
 
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ pub use file::ConfigFile;
 use ipfrs_http::Change;
 use key_names::keys_of;
 pub use reloaded::AppliedBy;
-pub use settings::{Flag, Settings, Sources};
+pub use settings::Settings;
+pub use sources::{Flag, Sources};
 use toml::Table;
 
 /// A section name and the keys that the section reads.

@@ -89,7 +89,7 @@ impl Embedded {
 
     /// Returns a service for everything that the daemon's HTTP port serves.
     ///
-    /// **This includes the RPC without authentication.** Whoever reaches it can add, unpin and delete content
+    /// **This includes the RPC without authentication.** A client that reaches it can add, unpin and delete content
     /// (`/api/v0/repo/gc`), use the node's keys, and request a shutdown
     /// ([`shutdown_requested`](Self::shutdown_requested)). Bind the server to loopback, or put your own
     /// authentication in front of it.

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::conn::Connections;
-use crate::listen::{Place, listen, listen_for_api, listen_for_grpc, listen_for_public, listen_for_redirects};
+use crate::listen::{Endpoint, listen, listen_for_api, listen_for_grpc, listen_for_public, listen_for_redirects};
 use crate::parts::Parts;
 use crate::tls::Tls;
 use crate::unix_socket::UnixSocket;
@@ -128,7 +128,7 @@ impl Gateway {
     }
 
     async fn serve(config: &Config, repo: &Path, parts: Parts) -> Result<Self> {
-        let (listeners, addresses) = with_addresses(listen(Place::of_server(config)).await?)?;
+        let (listeners, addresses) = with_addresses(listen(Endpoint::of_server(config)).await?)?;
         let (grpc_listeners, grpc_addresses) = with_addresses(listen_for_grpc(config).await?)?;
         let (api_listeners, api_addresses) = with_addresses(listen_for_api(config).await?)?;
         let (public_listeners, public_addresses) = with_addresses(listen_for_public(config).await?)?;

@@ -31,7 +31,7 @@ const MAX_UNSENT_BYTES: u32 = 1_024 * 1_024;
 
 /// Address to listen on, and the settings that apply to it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Endpoint<'a> {
     host: &'a str,
     port: u16,
     /// Whether addresses other than loopback are permitted.
@@ -50,7 +50,7 @@ pub(crate) struct Place<'a> {
     instead: &'static str,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Endpoint<'a> {
     /// Returns the address for HTTP.
     pub(crate) fn of_server(config: &'a Config) -> Self {
         let may_be_anywhere = config.may_listen_anywhere();
@@ -102,7 +102,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> Endpoint<'a> {
     fn bare_host(&self) -> &'a str {
         self.host.trim().trim_start_matches('[').trim_end_matches(']')
     }
@@ -129,32 +129,32 @@ impl<'a> Place<'a> {
 /// # Errors
 /// [`ErrorKind::Forbidden`] for an address other than loopback without [`Config::may_listen_anywhere`];
 /// [`ErrorKind::Conflict`] if the port is in use. Each message contains a remedy.
-pub(crate) async fn listen(place: Place<'_>) -> Result<Vec<TcpListener>> {
-    let listeners = open(place).await?;
-    listeners.iter().for_each(|listener| limit_unsent(listener, place.max_requests));
+pub(crate) async fn listen(endpoint: Endpoint<'_>) -> Result<Vec<TcpListener>> {
+    let listeners = open(endpoint).await?;
+    listeners.iter().for_each(|listener| limit_unsent(listener, endpoint.max_requests));
     Ok(listeners)
 }
 
-async fn open(place: Place<'_>) -> Result<Vec<TcpListener>> {
-    let (inherited, addresses) = inherited::take(place.section)?;
+async fn open(endpoint: Endpoint<'_>) -> Result<Vec<TcpListener>> {
+    let (inherited, addresses) = inherited::take(endpoint.section)?;
     if !inherited.is_empty() {
-        check_exposure(place, &addresses)?;
+        check_exposure(endpoint, &addresses)?;
         return Ok(inherited);
     }
-    let addresses = resolve(place).await?;
-    check_exposure(place, &addresses)?;
+    let addresses = resolve(endpoint).await?;
+    check_exposure(endpoint, &addresses)?;
     let mut listeners: Vec<TcpListener> = Vec::with_capacity(addresses.len());
-    let mut port = place.port;
+    let mut port = endpoint.port;
     for address in addresses {
         let address = SocketAddr::new(address.ip(), port);
-        match listen_on(address, place.loopback_congestion_control) {
+        match listen_on(address, endpoint.loopback_congestion_control) {
             Ok(listener) => {
                 port = listener.local_addr().map_err(|e| Error::io("cannot read the bound address", e))?.port();
                 listeners.push(listener);
             }
             // A name such as localhost may have an IPv6 address on a machine without IPv6.
             Err(e) if is_absent(&e) && !listeners.is_empty() => {}
-            Err(e) => return Err(cannot_listen(place, address, e)),
+            Err(e) => return Err(cannot_listen(endpoint, address, e)),
         }
     }
     Ok(listeners)
@@ -170,7 +170,7 @@ pub(crate) async fn listen_for_grpc(config: &Config) -> Result<Vec<TcpListener>>
         inherited::refuse("grpc")?;
         return Ok(Vec::new());
     }
-    match listen(Place::of_grpc(config)).await {
+    match listen(Endpoint::of_grpc(config)).await {
         Err(error) if error.kind() == ErrorKind::Conflict && config.grpc.port.is_none() => {
             tracing::warn!(%error, "gRPC has no separate listener");
             Ok(Vec::new())
@@ -185,7 +185,7 @@ pub(crate) async fn listen_for_grpc(config: &Config) -> Result<Vec<TcpListener>>
 /// As [`listen`].
 pub(crate) async fn listen_for_public(config: &Config) -> Result<Vec<TcpListener>> {
     if config.public.enabled {
-        return listen(Place::of_public(config)).await;
+        return listen(Endpoint::of_public(config)).await;
     }
     inherited::refuse("public")?;
     Ok(Vec::new())
@@ -198,15 +198,15 @@ pub(crate) async fn listen_for_public(config: &Config) -> Result<Vec<TcpListener
 pub(crate) async fn listen_for_redirects(config: &Config) -> Result<Vec<TcpListener>> {
     let Some(port) = config.tls.redirect_port else { return Ok(Vec::new()) };
     let host = if config.public.enabled { &config.public.host } else { &config.server.host };
-    let place = Place {
+    let endpoint = Endpoint {
         host,
         port,
         section: "tls",
         other_port: "[tls] redirect_port",
         instead: "",
-        ..Place::of_public(config)
+        ..Endpoint::of_public(config)
     };
-    listen(place).await
+    listen(endpoint).await
 }
 
 /// Listens for the API if it is enabled. If the default port is in use, for example by Kubo, there is no API listener,
@@ -219,7 +219,7 @@ pub(crate) async fn listen_for_api(config: &Config) -> Result<Vec<TcpListener>> 
         inherited::refuse("api")?;
         return Ok(Vec::new());
     }
-    match listen(Place::of_api(config)).await {
+    match listen(Endpoint::of_api(config)).await {
         Err(error) if error.kind() == ErrorKind::Conflict && config.api.port.is_none() => {
             tracing::warn!(%error, "the API has no separate listener");
             Ok(Vec::new())
@@ -234,20 +234,20 @@ pub(crate) async fn listen_for_api(config: &Config) -> Result<Vec<TcpListener>> 
 /// [`ErrorKind::Forbidden`] as [`listen`]; [`ErrorKind::InvalidInput`] for a text that is neither an address nor a
 /// name.
 pub(crate) fn check_hosts(config: &Config) -> Result<()> {
-    let optional = |is_on: bool, place| is_on.then_some(place);
-    let places = [
-        Some(Place::of_server(config)),
-        optional(config.grpc.enabled, Place::of_grpc(config)),
-        optional(config.api.enabled, Place::of_api(config)),
-        optional(config.public.enabled, Place::of_public(config)),
+    let optional = |is_on: bool, endpoint| is_on.then_some(endpoint);
+    let endpoints = [
+        Some(Endpoint::of_server(config)),
+        optional(config.grpc.enabled, Endpoint::of_grpc(config)),
+        optional(config.api.enabled, Endpoint::of_api(config)),
+        optional(config.public.enabled, Endpoint::of_public(config)),
     ];
-    for place in places.into_iter().flatten() {
-        let host = place.bare_host();
+    for endpoint in endpoints.into_iter().flatten() {
+        let host = endpoint.bare_host();
         match host.parse() {
-            Ok(ip) => check_exposure(place, &[SocketAddr::new(ip, place.port)])?,
+            Ok(ip) => check_exposure(endpoint, &[SocketAddr::new(ip, endpoint.port)])?,
             Err(_) if host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) => {}
             Err(_) => {
-                let key = format!("{}.host = {:?}", place.section, place.host);
+                let key = format!("{}.host = {:?}", endpoint.section, endpoint.host);
                 let why = "not an address or a host name; give an address such as \"127.0.0.1\"";
                 return Err(Error::invalid(format!("{key}: {why}")));
             }
@@ -256,12 +256,12 @@ pub(crate) fn check_hosts(config: &Config) -> Result<()> {
     Ok(())
 }
 
-async fn resolve(place: Place<'_>) -> Result<Vec<SocketAddr>> {
-    let host = place.bare_host().to_owned();
-    let port = place.port;
+async fn resolve(endpoint: Endpoint<'_>) -> Result<Vec<SocketAddr>> {
+    let host = endpoint.bare_host().to_owned();
+    let port = endpoint.port;
     let found = tokio::task::spawn_blocking(move || (host.as_str(), port).to_socket_addrs().map(Vec::from_iter)).await;
     let unknown = |why: String| {
-        let key = format!("{}.host = {:?}", place.section, place.host);
+        let key = format!("{}.host = {:?}", endpoint.section, endpoint.host);
         Error::invalid(format!("{key}: {why}; give an address such as \"127.0.0.1\""))
     };
     let mut addresses = match found {
@@ -276,9 +276,9 @@ async fn resolve(place: Place<'_>) -> Result<Vec<SocketAddr>> {
     Ok(addresses)
 }
 
-fn check_exposure(place: Place<'_>, addresses: &[SocketAddr]) -> Result<()> {
+fn check_exposure(endpoint: Endpoint<'_>, addresses: &[SocketAddr]) -> Result<()> {
     match addresses.iter().find(|address| !address.ip().to_canonical().is_loopback()) {
-        Some(open) if !place.may_be_anywhere => Err(Error::new(
+        Some(open) if !endpoint.may_be_anywhere => Err(Error::new(
             ErrorKind::Forbidden,
             format!(
                 "refusing to listen on {} for [{}]: it can be reached from other machines, and without authentication \
@@ -286,7 +286,7 @@ fn check_exposure(place: Place<'_>, addresses: &[SocketAddr]) -> Result<()> {
                  publish only the read-only gateway with enabled = true in [public], or set allow_unauthenticated = \
                  true in [server] (or IPFRS_SERVER_ALLOW_UNAUTHENTICATED=true) if the network is trusted",
                 open.ip(),
-                place.section
+                endpoint.section
             ),
         )),
         _ => Ok(()),
@@ -351,9 +351,9 @@ fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrNotAvailable || error.kind() == io::ErrorKind::Unsupported
 }
 
-fn cannot_listen(place: Place<'_>, address: SocketAddr, error: io::Error) -> Error {
+fn cannot_listen(endpoint: Endpoint<'_>, address: SocketAddr, error: io::Error) -> Error {
     let port = address.port();
-    let Place { other_host, other_port, instead, .. } = place;
+    let Endpoint { other_host, other_port, instead, .. } = endpoint;
     let (kind, what) = match error.kind() {
         io::ErrorKind::AddrInUse => (
             ErrorKind::Conflict,
@@ -403,7 +403,7 @@ mod tests {
         let mut config = Config::default();
         config.server.port = 0;
         config.gateway.max_concurrent_requests = usize::MAX;
-        let listeners = listen(Place::of_server(&config)).await.unwrap();
+        let listeners = listen(Endpoint::of_server(&config)).await.unwrap();
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(RECEIVE_BUFFER).unwrap();
         let client = socket.connect(listeners[0].local_addr().unwrap());

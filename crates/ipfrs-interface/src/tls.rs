@@ -1,7 +1,7 @@
 //! HTTPS: TLS 1.2 and 1.3 on all listeners (`[tls]`).
 //!
-//! A listener tells the two kinds of connections apart by their first byte, so one port serves both: TLS to everybody,
-//! and plain HTTP to programs on this machine and to trusted proxies.
+//! A listener tells the two kinds of connections apart by their first byte, so one port serves both: TLS to all
+//! clients, and plain HTTP to programs on this machine and to trusted proxies.
 
 mod acme;
 mod certificates;

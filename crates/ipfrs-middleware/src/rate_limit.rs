@@ -331,12 +331,6 @@ impl Ticket {
         self.rate().is_some()
     }
 
-    /// Pays for a message of an open connection. Returns how long the connection must not send another one.
-    #[must_use]
-    pub fn pay_message(&self, bytes: usize) -> Duration {
-        self.pay(bytes as u64).0
-    }
-
     /// Pays for bytes before they are sent. Returns how long to wait, and the price in nanoseconds.
     fn pay(&self, bytes: u64) -> (Duration, u64) {
         let Some(rate) = self.rate() else { return (Duration::ZERO, 0) };

@@ -6,6 +6,7 @@
 //! response is sent, and passes it the socket.
 
 mod config;
+mod framed_text;
 mod frames;
 mod handshake;
 mod takeover;
@@ -36,6 +37,8 @@ use crate::rate_limit::RateLimiter;
 use crate::request_permits::{RequestPermit, RequestPermits, Requests};
 
 pub use config::WebSocketConfig;
+use framed_text::MAX_FRAME_HEAD_BYTES;
+pub use framed_text::text_frame;
 use frames::Frames;
 pub use handshake::{HandshakeError, is_websocket};
 pub use takeover::{Session, Takeover, Transport};
@@ -50,9 +53,6 @@ const MESSAGE_KEY: &str = "websocket.max_message_bytes";
 
 /// Maximum time that a client gets to read the close frame.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Maximum length of the head of a frame that a server sends, in bytes (RFC 6455, 5.2).
-const MAX_FRAME_HEAD_BYTES: usize = 10;
 
 /// Maximum length of the reason in a close frame, in bytes (RFC 6455, 5.5).
 const MAX_REASON_BYTES: usize = 123;
@@ -482,20 +482,4 @@ fn close_of(error: &tungstenite::Error, message_key: &str) -> Option<(CloseCode,
         }
         _ => None,
     }
-}
-
-/// Appends a text message as a frame of a server (RFC 6455, 5.2) to `out`.
-pub fn text_frame(out: &mut Vec<u8>, text: &[u8]) {
-    const FINAL_TEXT: u8 = 0x81;
-    out.push(FINAL_TEXT);
-    if let Ok(length @ ..126) = u8::try_from(text.len()) {
-        out.push(length);
-    } else if let Ok(length) = u16::try_from(text.len()) {
-        out.push(126);
-        out.extend_from_slice(&length.to_be_bytes());
-    } else {
-        out.push(127);
-        out.extend_from_slice(&(text.len() as u64).to_be_bytes());
-    }
-    out.extend_from_slice(text);
 }

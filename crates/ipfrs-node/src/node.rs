@@ -409,18 +409,18 @@ impl Node {
     ///
     /// # Errors
     /// [`ErrorKind::RateLimited`] if the memory does not become free in time.
-    pub(crate) async fn work_memory(&self, bytes: usize) -> Result<Room> {
+    pub(crate) async fn work_memory(&self, bytes: usize) -> Result<WorkMemory> {
         let kibibytes = u32::try_from(bytes.div_ceil(1_024)).unwrap_or(u32::MAX).min(WORK_KIB);
         let work_memory = timeout(PERMIT_TIMEOUT, self.inner.work.clone().acquire_many_owned(kibibytes)).await;
         let full = |_| Error::new(ErrorKind::RateLimited, "too many large requests at the same time: try again later");
         let work_memory =
             work_memory.map_err(full)?.map_err(|e| Error::internal("the node is closed").with_source(e))?;
-        Ok(Room { _permit: work_memory })
+        Ok(WorkMemory { _permit: work_memory })
     }
 }
 
 /// Reserved memory for work on a request; see [`Node::work_memory`].
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct WorkMemory {
     _permit: OwnedSemaphorePermit,
 }

@@ -4,7 +4,7 @@ mod retrieval_timeout;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use async_trait::async_trait;
@@ -13,8 +13,8 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use ipfrs_core::{Block, Cid, Error, FileOffset, Result};
 use ipfrs_store::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Filestore, Mappings, PutMode, Reference,
-    Scrubbed, Spared, Stats, Stored,
+    BlockBatch, BlockStore, CompactOptions, Compacted, Filestore, PutMode, Reference, Scrubbed, Spared, Stored,
+    forward_to_store,
 };
 use tracing::Instrument;
 
@@ -25,7 +25,6 @@ use crate::fetched::Fetched;
 use crate::gc::Protection;
 use crate::metrics::Metrics;
 use crate::trace::{number, span};
-use crate::{Footprint, StoreEpoch};
 
 /// Forwards all calls to an engine. It updates the block metrics, protects written blocks from gc, limits the wait for
 /// each block, and keeps the ledger of fetched blocks up to date.
@@ -314,14 +313,6 @@ impl BlockStore for NodeStore {
         result
     }
 
-    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
-        self.inner.iterate()
-    }
-
-    fn iterate_after(&self, after: &Cid) -> BoxStream<'static, Result<Cid>> {
-        self.inner.iterate_after(after)
-    }
-
     fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
         // The number of items is unknown.
         self.read_timeout.stream(self.inner.scrub(), 0, |_| 0).boxed()
@@ -333,22 +324,6 @@ impl BlockStore for NodeStore {
         result
     }
 
-    async fn flush(&self) -> Result<()> {
-        self.inner.flush().await
-    }
-
-    async fn stats(&self) -> Result<Stats> {
-        self.inner.stats().await
-    }
-
-    fn epoch(&self) -> StoreEpoch {
-        self.inner.epoch()
-    }
-
-    fn epoch_of(&self, footprint: &Footprint) -> StoreEpoch {
-        self.inner.epoch_of(footprint)
-    }
-
     fn note_use(&self, cids: &[Cid]) {
         if let Some(fetched) = &self.fetched {
             cids.iter().for_each(|cid| fetched.touched(cid));
@@ -356,19 +331,5 @@ impl BlockStore for NodeStore {
         self.inner.note_use(cids);
     }
 
-    fn watch(&self, cache: Weak<dyn DropStale>) {
-        self.inner.watch(cache);
-    }
-
-    fn check(&self) -> Result<()> {
-        self.inner.check()
-    }
-
-    async fn disk(&self) -> Result<Option<Disk>> {
-        self.inner.disk().await
-    }
-
-    fn mappings(&self) -> Option<Mappings> {
-        self.inner.mappings()
-    }
+    forward_to_store!(inner: iterate, iterate_after, flush, stats, epoch, epoch_of, watch, check, disk, mappings);
 }

@@ -4,31 +4,15 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 
 use ipfrs_core::{Error, Result};
 use pyo3::prelude::*;
 use tokio::sync::oneshot;
 
+use crate::python_thread::{Job, PythonThread};
 use crate::runtime::Process;
-
-type Job = Box<dyn FnOnce(Python<'_>) + Send>;
-
-/// State of the thread.
-#[derive(Debug)]
-pub(crate) enum PythonThread {
-    /// The thread has not been needed yet.
-    Idle,
-    Running {
-        /// Queue of jobs. It is unbounded, but its length is limited by the running calls from Python: each has one
-        /// job at a time, and one for each buffer that it releases.
-        jobs: Sender<Job>,
-        thread: JoinHandle<()>,
-    },
-    /// The interpreter is exiting.
-    Ended,
-}
 
 thread_local! {
     /// Whether this thread holds the GIL while it polls.

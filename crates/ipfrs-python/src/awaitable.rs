@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::attached::{self, with_gil};
 use crate::error::{Failure, Outcome};
-use crate::run::guarded;
+use crate::panics::guarded;
 use crate::runtime::{Origin, runtime};
 
 /// Returns the event loop that runs on this thread.

@@ -1,7 +1,6 @@
 //! Execution of a call from Python: a Rust future that is waited for, or passed to asyncio.
 
 use std::future::{Future, poll_fn};
-use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,14 +8,15 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use futures::{FutureExt, Stream, StreamExt};
-use ipfrs_core::{Error, Result};
+use futures::{Stream, StreamExt};
+use ipfrs_core::Result;
 use pyo3::IntoPyObjectExt;
 use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::awaitable::awaitable;
 use crate::error::Outcome;
+use crate::panics::guarded;
 use crate::runtime::{Origin, runtime};
 
 /// Maximum time for which a thread waits before it checks for signals.
@@ -93,14 +93,6 @@ pub(crate) fn wait<T: Send>(
             last_call = Instant::now();
         }
     }
-}
-
-/// Wraps `work` so that a panic ends only the call. Python would not treat a panic as an `Exception`.
-pub(crate) fn guarded<T>(work: impl Future<Output = Outcome<T>>) -> impl Future<Output = Outcome<T>> {
-    AssertUnwindSafe(work).catch_unwind().map(|caught| {
-        let failed = |_| Err(Error::internal("the call failed because of a bug in ipfrs: please report it").into());
-        caught.unwrap_or_else(failed)
-    })
 }
 
 /// Whether Python runs signal handlers on the current thread.

@@ -14,9 +14,9 @@ use pyo3::prelude::*;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use crate::attached::PythonThread;
 use crate::backing::Backing;
 use crate::error::Failure;
+use crate::python_thread::PythonThread;
 use crate::running_daemon::RunningDaemon;
 
 /// The process that imported the module.

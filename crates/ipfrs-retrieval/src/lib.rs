@@ -21,6 +21,7 @@ mod metrics;
 mod peers;
 #[cfg(feature = "bitswap")]
 mod peers;
+mod provider_search;
 mod race;
 mod readers;
 mod retriever;

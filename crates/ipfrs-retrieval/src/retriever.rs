@@ -26,7 +26,6 @@ use crate::routing::{Provider, Router, Routers};
 use crate::session::Session;
 use crate::shared::{Admits, BUFFER_KIB, FIRST_BLOCKS, OnEnd, Shared};
 use crate::source::Sources;
-use crate::store::{RetrievingStore, Wanted};
 use crate::want::Want;
 
 /// Number of sessions that a client may have while any are free.
@@ -105,16 +104,6 @@ impl Retriever {
         let permits = FairPool::new(config.max_sessions, CLIENT_MINIMUM, usize::MAX);
         let lingering = Lingering::new(config.max_sessions);
         Ok(Self { shared: Arc::new(shared), sessions: Arc::default(), permits, lingering })
-    }
-
-    /// Returns a store that fetches what `local` does not have. Hints are ignored unless `retrieval.provider_hints` is
-    /// set.
-    #[must_use]
-    pub fn store(&self, local: Arc<dyn BlockStore>, wanted: Wanted, mut requester: Requester) -> RetrievingStore {
-        if !self.shared.takes_hints {
-            requester.hints = Vec::new();
-        }
-        RetrievingStore::new(local, self.clone(), wanted, requester)
     }
 
     /// Waits until all blocks that readers have received so far are stored, or could not be stored.
@@ -242,6 +231,7 @@ mod tests {
     use super::*;
     use crate::attempt::FAILURE_AGE;
     use crate::session::MAX_UNSTORED;
+    use crate::store::Wanted;
 
     fn retriever(gateways: Vec<String>, timeout_seconds: u64) -> Retriever {
         let store: Arc<dyn BlockStore> = Arc::new(MemoryStore::default());

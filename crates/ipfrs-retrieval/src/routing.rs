@@ -86,7 +86,7 @@ impl Record {
 /// Whole response in JSON, for routers that do not stream. Records are parsed one by one, because their schemas vary.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Answer {
+struct ProvidersResponse {
     #[serde(default)]
     providers: Option<Vec<Value>>,
 }
@@ -157,9 +157,9 @@ impl Routers {
         if streams {
             read(serde_json::from_slice(&buffer).ok());
         } else {
-            let answer: Answer = serde_json::from_slice(&buffer)
+            let parsed: ProvidersResponse = serde_json::from_slice(&buffer)
                 .map_err(|e| Failure::new(Outcome::Invalid, format!("its response is not valid JSON: {e}")))?;
-            let records = answer.providers.unwrap_or_default().into_iter();
+            let records = parsed.providers.unwrap_or_default().into_iter();
             records.for_each(|record| read(serde_json::from_value(record).ok()));
         }
         match count {
@@ -175,8 +175,8 @@ pub(crate) mod fuzzing {
 
     pub(crate) fn read(bytes: &[u8]) {
         let _ = serde_json::from_slice::<Record>(bytes).map(Record::into_provider);
-        let Ok(answer) = serde_json::from_slice::<Answer>(bytes) else { return };
-        for record in answer.providers.unwrap_or_default() {
+        let Ok(parsed) = serde_json::from_slice::<ProvidersResponse>(bytes) else { return };
+        for record in parsed.providers.unwrap_or_default() {
             let _ = serde_json::from_value::<Record>(record).map(Record::into_provider);
         }
     }

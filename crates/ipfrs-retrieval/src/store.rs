@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
@@ -13,10 +13,7 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesOrdered};
 use futures::{FutureExt, Stream, StreamExt, stream};
 use ipfrs_core::{Block, Cid, Error, ErrorKind, Result};
-use ipfrs_store::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Footprint, Mappings, PutMode, Scrubbed, Spared,
-    Stats, StoreEpoch, Stored,
-};
+use ipfrs_store::{BlockBatch, BlockStore, forward_to_store};
 use ipfrs_stream::Part;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
@@ -77,8 +74,20 @@ pub enum Wanted {
     },
 }
 
+impl Retriever {
+    /// Returns a store that fetches what `local` does not have. Hints are ignored unless `retrieval.provider_hints` is
+    /// set.
+    #[must_use]
+    pub fn store(&self, local: Arc<dyn BlockStore>, wanted: Wanted, mut requester: Requester) -> RetrievingStore {
+        if !self.shared.takes_hints {
+            requester.hints = Vec::new();
+        }
+        RetrievingStore::new(local, self.clone(), wanted, requester)
+    }
+}
+
 impl RetrievingStore {
-    pub(crate) fn new(local: Arc<dyn BlockStore>, retriever: Retriever, wanted: Wanted, requester: Requester) -> Self {
+    fn new(local: Arc<dyn BlockStore>, retriever: Retriever, wanted: Wanted, requester: Requester) -> Self {
         let (session, streams) = (OnceLock::new(), Mutex::default());
         let (hits, misses, fetched_bytes) = Default::default();
         let since = requester.began.unwrap_or_else(Instant::now);
@@ -305,73 +314,10 @@ impl BlockStore for RetrievingStore {
         Ordered { items: Some(batches.boxed()), waiting: FuturesOrdered::new() }.boxed()
     }
 
-    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
-        self.local.put_many(blocks, mode).await
-    }
-
-    async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
-        self.local.has_many(cids).await
-    }
-
-    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
-        self.local.delete_unless(cids, spared).await
-    }
-
-    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
-        self.local.delete_many(cids).await
-    }
-
-    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
-        self.local.iterate()
-    }
-
-    fn iterate_after(&self, after: &Cid) -> BoxStream<'static, Result<Cid>> {
-        self.local.iterate_after(after)
-    }
-
-    fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
-        self.local.scrub()
-    }
-
-    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
-        self.local.compact(options).await
-    }
-
-    async fn flush(&self) -> Result<()> {
-        self.local.flush().await
-    }
-
-    async fn stats(&self) -> Result<Stats> {
-        self.local.stats().await
-    }
-
-    fn epoch(&self) -> StoreEpoch {
-        self.local.epoch()
-    }
-
-    fn epoch_of(&self, footprint: &Footprint) -> StoreEpoch {
-        self.local.epoch_of(footprint)
-    }
-
-    fn note_use(&self, cids: &[Cid]) {
-        self.local.note_use(cids);
-    }
-
-    fn watch(&self, cache: Weak<dyn DropStale>) {
-        self.local.watch(cache);
-    }
-
-    fn check(&self) -> Result<()> {
-        self.local.check()
-    }
-
-    async fn disk(&self) -> Result<Option<Disk>> {
-        self.local.disk().await
-    }
-
-    fn mappings(&self) -> Option<Mappings> {
-        self.local.mappings()
-    }
+    forward_to_store!(
+        local: put_many, has_many, delete_many, delete_unless, iterate, iterate_after, scrub, compact, flush, stats,
+        epoch, epoch_of, note_use, watch, check, disk, mappings
+    );
 }
 
 /// An item that is available, or must be fetched.

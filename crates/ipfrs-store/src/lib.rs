@@ -11,6 +11,7 @@ mod config;
 mod epoch;
 mod epoch_cache;
 mod filestore;
+mod forward;
 mod mapping;
 mod memory;
 mod pack;

@@ -10,7 +10,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use flatbuffers::FlatBufferBuilder;
 use ipfrs_core::{Error, Result};
 
-use crate::catalogue::bytes_of;
+use crate::info::bytes_of;
 use crate::{Dtype, Framing};
 
 /// Name of the column.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use ipfrs_core::Error;
 
-use crate::catalogue::shown;
+use crate::shown::shown;
 
 /// The type of a tensor's elements: all types of safetensors (<https://github.com/huggingface/safetensors#format>),
 /// and [`Dtype::C128`] of NumPy. All types are little-endian.

@@ -3,8 +3,9 @@
 
 use ipfrs_core::{Error, Result};
 
-use crate::catalogue::{MAX_RANK, bytes_of, shown};
-use crate::{Dtype, FileFormat, Header, Order, TensorInfo};
+use crate::Dtype;
+use crate::info::{FileFormat, Header, MAX_RANK, Order, TensorInfo, bytes_of};
+use crate::shown::shown;
 
 pub(crate) const MAGIC: &[u8] = b"\x93NUMPY";
 

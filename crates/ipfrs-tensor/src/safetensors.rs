@@ -7,8 +7,9 @@ use std::fmt;
 use ipfrs_core::{Error, Result};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use crate::catalogue::{MAX_RANK, bytes_of, shown};
-use crate::{Dtype, FileFormat, Header, Order, TensorInfo};
+use crate::Dtype;
+use crate::info::{FileFormat, Header, MAX_RANK, Order, TensorInfo, bytes_of};
+use crate::shown::shown;
 
 /// Longest JSON, in bytes. The largest model files have a few megabytes; the reference reader accepts 100 MB.
 pub const MAX_HEADER_BYTES: u64 = 16 * 1024 * 1024;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use ipfrs_core::{Error, Result};
 
-use crate::catalogue::{MAX_RANK, shown};
+use crate::info::MAX_RANK;
+use crate::shown::shown;
 
 /// Maximum number of items in a list of indices.
 pub const MAX_LISTED: usize = 10_000;

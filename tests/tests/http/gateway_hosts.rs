@@ -5,11 +5,10 @@ use ipfrs_interface::Config;
 use reqwest::{Method, Response, Version};
 use tokio::net::UdpSocket;
 
+use crate::content_ids::HELLO;
 use crate::harness::{TestGateway, client, header};
 use crate::wire::Wire;
 
-/// `hello\n` as an identity block.
-const HELLO: &str = "bafkqabtimvwgy3yk";
 /// List of the protocols of a host with a gateway.
 const PROTOCOLS: &str = "/.well-known/libp2p/protocols";
 

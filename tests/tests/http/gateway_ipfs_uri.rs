@@ -5,17 +5,10 @@
 use ipfrs_core::{Base, Cid, cid_to_string, codec, parse_cid};
 use ipfrs_http::HostConfig;
 
+use crate::content_ids::{HELLO, KEY, KEY_AS_PEER, LONG};
 use crate::crafted::Dag;
 use crate::harness::TestGateway;
 use crate::wire::{Answer, Wire};
-
-const HELLO: &str = "bafkqabtimvwgy3yk";
-/// Two names of the same key.
-const KEY: &str = "k51qzi5uqu5dk3v4rmjber23h16xnr23bsggmqqil9z2gduiis5se8dht36dam";
-const KEY_AS_PEER: &str = "12D3KooWLQzUv2FHWGVPXTXSZpdHs7oHbXub2G5WC8Tx4NQhyd2d";
-/// CID of a sha2-512 hash, which is longer than a DNS label.
-const LONG: &str =
-    "bafkrgqhhyivzstcz3hhswshfjgy6ertgmnqeleynhwt4dlfsthi4hn7zgh4uvlsb5xncykzapi3ocd4lzogukir6ksdy6wzrnz6ohnv4aglcs";
 
 /// Returns a gateway with subdomains at `example.com`, without subdomains at `paths.example`, and for blocks only at
 /// `blocks.example`.

@@ -17,6 +17,7 @@ mod collect;
 mod compression;
 mod compression_cache;
 mod content;
+mod content_ids;
 mod crafted;
 mod daemon;
 mod dag;

@@ -117,6 +117,37 @@ async fn events_wait_until_the_last_are_paid() {
     assert!(arrived(&mut limited).is_empty());
 }
 
+#[tokio::test]
+async fn open_subscriptions_follow_limits_of_a_reload() {
+    let mut gateway = TestGateway::start().await;
+    let token = local_token(&gateway);
+    let bearer = format!("Bearer {token}");
+    let mut unlimited = Client::open(gateway.address(), "/ws", &[("authorization", &bearer)]).await.unwrap();
+    unlimited.send(json!({ "type": "subscribe", "topic": "blocks" }).to_string()).await;
+    assert_eq!(unlimited.receive().await["type"], "subscribed");
+    let mut limited = Client::graphql(gateway.address()).await;
+    let payload = json!({ "query": "subscription { blockAdded { seq } }" });
+    limited.send(json!({ "type": "subscribe", "id": "1", "payload": payload }).to_string()).await;
+    // Messages are processed in order, so the subscription has begun without limits.
+    limited.send(json!({ "type": "ping" }).to_string()).await;
+    assert_eq!(limited.receive().await["type"], "pong");
+    let mut config = ipfrs_interface::Config::default();
+    config.rate_limit.enabled = true;
+    (config.rate_limit.bytes_per_second, config.rate_limit.burst_bytes) = (1, 1);
+    gateway.gateway.reload(&config).await.unwrap();
+    for (seq, content) in [(1, "first"), (2, "second")] {
+        let add = gateway.rpc("add").bearer_auth(&token).header("content-type", "application/octet-stream");
+        assert_eq!(add.body(content).send().await.unwrap().status(), 200);
+        assert_eq!(unlimited.receive().await["seq"], seq);
+    }
+    assert_eq!(limited.receive().await["payload"]["data"], json!({ "blockAdded": { "seq": 1 } }));
+    // The connection serves other messages until the first event is paid, which takes a minute.
+    for _ in 0..100 {
+        limited.send(json!({ "type": "ping" }).to_string()).await;
+        assert_eq!(limited.receive().await["type"], "pong");
+    }
+}
+
 /// Returns `count` binary messages of a client, each of one byte.
 fn one_byte_messages(count: usize) -> Vec<u8> {
     const FINAL_BINARY: u8 = 0x82;

@@ -8,11 +8,9 @@ use reqwest::{Method, StatusCode, Version};
 use tokio::time::timeout;
 
 use crate::content;
+use crate::content_ids::HELLO;
 use crate::harness::{TestGateway, client};
 use crate::wire::{Answer, Wire};
-
-/// `hello\n` as an identity block.
-const HELLO: &str = "bafkqabtimvwgy3yk";
 
 /// Watchdog timeout, longer than any operation of the tests.
 const WATCHDOG: Duration = Duration::from_secs(60);

@@ -19,7 +19,6 @@ use futures::stream::{BoxStream, Peekable};
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_middleware::Client;
 use ipfrs_middleware::auth::Caller;
-use ipfrs_middleware::rate_limit::Ticket;
 use ipfrs_middleware::websocket::{Disconnected, HandshakeError, Incoming, WebSocket};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -93,8 +92,6 @@ struct Running {
     answers: Peekable<BoxStream<'static, Answer>>,
     is_subscription: bool,
     has_begun: bool,
-    /// Pays for the bytes of the results; `None` without rate limits.
-    ticket: Option<Ticket>,
 }
 
 /// End of a connection: a close code and a reason.
@@ -225,12 +222,9 @@ impl Session {
 
     /// Begins an operation, for which the rate limits take a token as for a request.
     async fn subscribe(&mut self, socket: &mut WebSocket, id: String, request: Request) -> Result<(), Option<Close>> {
-        let ticket = match self.graphql.0.rules.rate_limits.take(self.client, Some(&self.caller)) {
-            Ok(ticket) => ticket,
-            Err(error) => {
-                return self.reply(socket, &Reply::Error { id: &id, payload: &[request_error(&error)] }).await;
-            }
-        };
+        if let Err(error) = self.graphql.0.rules.rate_limits.take(self.client, Some(&self.caller)) {
+            return self.reply(socket, &Reply::Error { id: &id, payload: &[request_error(&error)] }).await;
+        }
         let executor: &Executor = &self.graphql.0.executor;
         let most = executor.config().max_operations_per_connection;
         let parsed = if self.running.len() >= most {
@@ -253,7 +247,7 @@ impl Session {
                 let mut answers = executor.stream(operation).peekable();
                 // Events from now on belong to the subscription, whatever the client does next.
                 let _begun = futures::poll!(Pin::new(&mut answers).peek());
-                self.running.push(Running { id, answers, is_subscription, has_begun: false, ticket });
+                self.running.push(Running { id, answers, is_subscription, has_begun: false });
                 Ok(())
             }
             Err(error) => self.reply(socket, &Reply::Error { id: &id, payload: &[error] }).await,
@@ -268,7 +262,6 @@ impl Session {
         };
         let Some(running) = self.running.iter_mut().find(|running| running.id == id) else { return Ok(()) };
         let is_first = !std::mem::replace(&mut running.has_begun, true);
-        let ticket = running.ticket.clone();
         // The operation was refused before it was executed, or the source of its events could not be created.
         let has_no_source = running.is_subscription && answer.has_no_data() && !answer.is_lagged();
         let is_refused = is_first && (!answer.is_executed() || has_no_source);
@@ -282,9 +275,8 @@ impl Session {
             Ok(json) => String::from_utf8(json).unwrap_or_default(),
             Err(error) => json::to_string(&Reply::Next { id: &id, payload: &Answer::failed(&error) }),
         };
-        if let Some(ticket) = ticket {
-            self.is_paid_at = Instant::now() + ticket.pay_message(text.len());
-        }
+        let wait = self.graphql.0.rules.rate_limits.pay_sent(self.client, Some(&self.caller), text.len());
+        self.is_paid_at = Instant::now() + wait;
         self.send_text(socket, text).await
     }
 
@@ -340,7 +332,7 @@ mod tests {
         };
         let answers = stream::once(answer).boxed().peekable();
         let id = "1".to_owned();
-        let mut running = vec![Running { id, answers, is_subscription: false, has_begun: true, ticket: None }];
+        let mut running = vec![Running { id, answers, is_subscription: false, has_begun: true }];
         tokio::select! {
             _ = next(&mut running, true) => panic!("the result did not wait"),
             ended = ended => ended.unwrap(),

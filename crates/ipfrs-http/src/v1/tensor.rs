@@ -16,7 +16,7 @@ use ipfrs_middleware::Representation;
 use ipfrs_node::{ContentPath, LinkName, NameRoot, Node, ObjectKind, TensorFile, TensorFormat};
 use percent_encoding::percent_decode_str;
 
-use request::{Asked, View};
+use request::{TensorQuery, View};
 use response::{Wanted, response};
 
 use super::refusal::Refusal;
@@ -51,7 +51,7 @@ pub(super) async fn tensor(
 
 async fn answer(state: &AppState, raw: &str, parts: &Parts) -> Result<Response, Refusal> {
     check_root(&parts.extensions, raw)?;
-    let mut tensor_query = Asked::read(parts.uri.query().unwrap_or_default())?;
+    let mut tensor_query = TensorQuery::read(parts.uri.query().unwrap_or_default())?;
     let Location { path, ttl } = locate(&state.node, raw).await?;
     let file = find(&state.node, path, &mut tensor_query).await?;
     tensor_query.check()?;
@@ -101,7 +101,7 @@ async fn locate(node: &Node, raw: &str) -> Result<Location> {
 
 /// Finds the file with the tensors. After the path of a file, `info` and `stats` select a view of the file, because a
 /// file has no entries. In a directory they are ordinary names.
-async fn find(node: &Node, path: ContentPath, tensor_query: &mut Asked) -> Result<TensorFile> {
+async fn find(node: &Node, path: ContentPath, tensor_query: &mut TensorQuery) -> Result<TensorFile> {
     let view = path.segments().last().and_then(|last| View::named(last.to_str()?));
     let Some((view, parent)) = view.zip(path.parent()) else { return node.tensors(path).await };
     let object = node.resolve(parent).await?;
@@ -118,7 +118,7 @@ async fn find(node: &Node, path: ContentPath, tensor_query: &mut Asked) -> Resul
 async fn tensors(
     state: &AppState,
     file: &TensorFile,
-    tensor_query: &Asked,
+    tensor_query: &TensorQuery,
     parts: &Parts,
     mut headers: HeaderMap,
     wanted: Wanted,

@@ -34,7 +34,7 @@ use super::http2_stall::{StreamExecutor, Watched};
 use super::one_request::{OneRequest, RequestState, TAKES_TRAILERS};
 use super::refused;
 use super::request_head::Refusal;
-use super::tunnel::Asked;
+use super::tunnel::RequestRecord;
 use crate::ServerConfig;
 use crate::request_log::Logged;
 
@@ -135,7 +135,7 @@ impl Protocols {
         let front = Front {
             front_end,
             peer,
-            asked: Arc::default(),
+            record: Arc::default(),
             begun: Mutex::new(idle.take_begun()).into(),
             streams: Arc::default(),
             state: Arc::default(),
@@ -164,7 +164,7 @@ impl Protocols {
         mut front: Front<F>,
         deadlines: &mut Deadlines<'_, '_>,
     ) -> hyper::Result<Outcome<F>> {
-        let (asked, deadline, state) = (Arc::clone(&front.asked), Arc::clone(&front.deadline), request.state());
+        let (record, deadline, state) = (Arc::clone(&front.record), Arc::clone(&front.deadline), request.state());
         front.state = Arc::clone(&state);
         let mut connection = self.http1.serve_connection(TokioIo::new(request), front);
         let mut departure = Departure::default();
@@ -201,11 +201,11 @@ impl Protocols {
         // The buffer contains bytes that hyper has read but not used, of the request or of the tunnel.
         let parts = connection.into_parts();
         let (socket, read) = (parts.io.into_inner().into_socket(), parts.read_buf);
-        Ok(match (done, asked.take_tunnel()) {
+        Ok(match (done, record.take_tunnel()) {
             // The rest of the response is lost: a reset tells the client.
             (Done::Ended, _) if !state.is_flushed() => Outcome::Closed,
             (Done::Idle, _) => Outcome::IdleConnection(socket.with_unread(read)),
-            (Done::Ended, None) if let Some(session) = asked.take_session() => {
+            (Done::Ended, None) if let Some(session) = record.take_session() => {
                 Outcome::WebSocket(socket.with_unread(read), session)
             }
             (Done::Ended, Some(front_end)) => Outcome::Tunnel(socket.with_unread(read), front_end),
@@ -257,7 +257,7 @@ struct Front<F: FrontEnd> {
     front_end: F,
     /// Address of the peer.
     peer: IpAddr,
-    asked: Arc<Asked<F>>,
+    record: Arc<RequestRecord<F>>,
     /// The request, if the front-end has received it already.
     begun: Arc<Mutex<Option<Begun<F>>>>,
     /// The streams of HTTP/2.
@@ -282,7 +282,7 @@ impl<F: FrontEnd> hyper::service::Service<Request<Incoming>> for Front<F> {
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         let version = request.version();
         if version != Version::HTTP_2 {
-            self.asked.note(&mut request, &self.front_end);
+            self.record.note(&mut request, &self.front_end);
         }
         let begun = self.begun.lock().take();
         let new_deadline = || RequestDeadline::new(&self.node, self.max_request);

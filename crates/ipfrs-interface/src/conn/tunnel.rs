@@ -11,20 +11,20 @@ use crate::conn::front_end::FrontEnd;
 
 /// Record of the requests on a connection.
 #[derive(Debug)]
-pub(crate) struct Asked<F> {
+pub(crate) struct RequestRecord<F> {
     /// Front-end for the tunnel that the last CONNECT opened.
     tunnel: Mutex<Option<F>>,
     /// Session for the rest of the connection, which the handler of a WebSocket handshake sets.
     takeover: Takeover,
 }
 
-impl<F> Default for Asked<F> {
+impl<F> Default for RequestRecord<F> {
     fn default() -> Self {
         Self { tunnel: Mutex::new(None), takeover: Takeover::default() }
     }
 }
 
-impl<F: FrontEnd> Asked<F> {
+impl<F: FrontEnd> RequestRecord<F> {
     /// Records a request to `front_end`.
     pub(crate) fn note(&self, request: &mut Request<Incoming>, front_end: &F) {
         if request.headers().contains_key(UPGRADE) {

@@ -1,7 +1,7 @@
 //! The token for commands on this machine: `<repo>/api-token`, which only the owner of the repo can read.
 //!
-//! It exists while the daemon runs, and is another one after each start. Whoever can read it can also change the repo
-//! itself, so it may do everything.
+//! It exists while the daemon runs, and is another one after each start. A program that can read it can also change
+//! the repo itself, so it may do everything.
 
 use std::fmt;
 use std::fs;

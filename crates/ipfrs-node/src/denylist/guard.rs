@@ -1,16 +1,13 @@
 //! A view of the store that hides blocked content.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipfrs_core::{Block, Cid, Error, Result};
-use ipfrs_store::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, PutMode, Scrubbed, Spared, Stats,
-    Stored,
-};
+use ipfrs_store::{BlockBatch, BlockStore, PutMode, Stored, forward_to_store};
 
 use super::Denylists;
 use crate::{Footprint, StoreEpoch};
@@ -85,38 +82,6 @@ impl BlockStore for Guarded {
         Ok(cids.iter().zip(sizes).map(given).collect())
     }
 
-    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
-        self.store.delete_unless(cids, spared).await
-    }
-
-    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
-        self.store.iterate()
-    }
-
-    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
-        self.store.delete_many(cids).await
-    }
-
-    fn iterate_after(&self, after: &Cid) -> BoxStream<'static, Result<Cid>> {
-        self.store.iterate_after(after)
-    }
-
-    fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
-        self.store.scrub()
-    }
-
-    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
-        self.store.compact(options).await
-    }
-
-    async fn flush(&self) -> Result<()> {
-        self.store.flush().await
-    }
-
-    async fn stats(&self) -> Result<Stats> {
-        self.store.stats().await
-    }
-
     /// Returns a number that also changes when other denylists take effect, because a block that was returned before
     /// may now be blocked.
     fn epoch(&self) -> StoreEpoch {
@@ -128,23 +93,8 @@ impl BlockStore for Guarded {
         self.store.epoch_of(footprint).combined_with(self.denylists.generation())
     }
 
-    fn note_use(&self, cids: &[Cid]) {
-        self.store.note_use(cids);
-    }
-
-    fn watch(&self, cache: Weak<dyn DropStale>) {
-        self.store.watch(cache);
-    }
-
-    fn check(&self) -> Result<()> {
-        self.store.check()
-    }
-
-    async fn disk(&self) -> Result<Option<Disk>> {
-        self.store.disk().await
-    }
-
-    fn mappings(&self) -> Option<Mappings> {
-        self.store.mappings()
-    }
+    forward_to_store!(
+        store: delete_many, delete_unless, iterate, iterate_after, scrub, compact, flush, stats, note_use, watch, check,
+        disk, mappings
+    );
 }

@@ -181,8 +181,8 @@ impl Ledger {
         }
     }
 
-    /// Returns the number by which the ledger knows a block. The result differs between processes, so that nobody can
-    /// construct blocks with the same number.
+    /// Returns the number by which the ledger knows a block. The result differs between processes, so that no client
+    /// can construct blocks with the same number.
     pub(super) fn key(&self, hash: &Multihash) -> u64 {
         use std::hash::{BuildHasher, Hasher};
         let mut hasher = self.hasher.build_hasher();

@@ -1,17 +1,14 @@
 //! A view of the store with the blocks of the tree that are not stored yet. The tree can be read although the disk has
 //! no space for them.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use ipfrs_core::{Block, Cid, Error, Result};
-use ipfrs_store::{
-    BlockBatch, BlockStore, CompactOptions, Compacted, Disk, DropStale, Footprint, Mappings, PutMode, Scrubbed, Spared,
-    Stats, StoreEpoch, Stored,
-};
+use ipfrs_core::{Cid, Error, Result};
+use ipfrs_store::{BlockBatch, BlockStore, forward_to_store};
 
 use super::unstored::Unstored;
 use crate::Node;
@@ -80,10 +77,6 @@ impl BlockStore for UnstoredView {
         self.get_many(cids.to_vec()).map(alone).boxed()
     }
 
-    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
-        self.store.put_many(blocks, mode).await
-    }
-
     async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
         // Before the store is asked: a block is removed from here after it was stored.
         let sizes: Vec<_> = cids.iter().map(|cid| Some(self.unstored.get(cid)?.len() as u64)).collect();
@@ -91,63 +84,8 @@ impl BlockStore for UnstoredView {
         Ok(stored.into_iter().zip(sizes).map(|(stored, size)| stored.or(size)).collect())
     }
 
-    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
-        self.store.delete_unless(cids, spared).await
-    }
-
-    async fn delete_many(&self, cids: &[Cid]) -> Result<Vec<bool>> {
-        self.store.delete_many(cids).await
-    }
-
-    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
-        self.store.iterate()
-    }
-
-    fn iterate_after(&self, after: &Cid) -> BoxStream<'static, Result<Cid>> {
-        self.store.iterate_after(after)
-    }
-
-    fn scrub(&self) -> BoxStream<'static, Result<Scrubbed>> {
-        self.store.scrub()
-    }
-
-    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
-        self.store.compact(options).await
-    }
-
-    async fn flush(&self) -> Result<()> {
-        self.store.flush().await
-    }
-
-    async fn stats(&self) -> Result<Stats> {
-        self.store.stats().await
-    }
-
-    fn epoch(&self) -> StoreEpoch {
-        self.store.epoch()
-    }
-
-    fn epoch_of(&self, footprint: &Footprint) -> StoreEpoch {
-        self.store.epoch_of(footprint)
-    }
-
-    fn note_use(&self, cids: &[Cid]) {
-        self.store.note_use(cids);
-    }
-
-    fn watch(&self, cache: Weak<dyn DropStale>) {
-        self.store.watch(cache);
-    }
-
-    fn check(&self) -> Result<()> {
-        self.store.check()
-    }
-
-    async fn disk(&self) -> Result<Option<Disk>> {
-        self.store.disk().await
-    }
-
-    fn mappings(&self) -> Option<Mappings> {
-        self.store.mappings()
-    }
+    forward_to_store!(
+        store: put_many, delete_many, delete_unless, iterate, iterate_after, scrub, compact, flush, stats, epoch,
+        epoch_of, note_use, watch, check, disk, mappings
+    );
 }

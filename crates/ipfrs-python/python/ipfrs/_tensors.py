@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from . import _dtypes
 from ._safetensors import safetensors_pieces
@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
     from ._native import Backend
     from ._steps import Steps
+    from ._values import Index, Key, Part
 
-    Part: TypeAlias = Union[int, slice, EllipsisType, None, list[int], range, numpy.ndarray[Any, Any]]
-    Index: TypeAlias = Union[Part, tuple[Part, ...]]
-    Key: TypeAlias = Union[str, Index]
     Array: TypeAlias = numpy.ndarray[Any, Any]
 
 __all__ = ["load_tensors", "safetensors_pieces", "tensor", "tensor_many", "tensors"]

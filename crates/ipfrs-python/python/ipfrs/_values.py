@@ -17,11 +17,10 @@ from .errors import NotFoundError
 if TYPE_CHECKING:
     import array
     import mmap
+    from types import EllipsisType
 
     import numpy
     from typing_extensions import TypeAlias
-
-    from ._tensors import Key
 
 _SHOWN_ROWS = 50
 """Number of tensors in the table of a notebook."""
@@ -381,3 +380,6 @@ if TYPE_CHECKING:
     AsyncSource: TypeAlias = Union[Source, AsyncIterable[BytesLike]]
     Destination: TypeAlias = Union[Path, _Writable]
     Progress: TypeAlias = Union[Callable[[int, Optional[int]], object], _Bar, bool]
+    Part: TypeAlias = Union[int, slice, EllipsisType, None, list[int], range, numpy.ndarray[Any, Any]]
+    Index: TypeAlias = Union[Part, tuple[Part, ...]]
+    Key: TypeAlias = Union[str, Index]

@@ -18,8 +18,11 @@ use super::lock::cannot;
 use super::losses::{Losses, OR_UNFINISHED};
 use super::padding;
 use super::record::Key;
-use super::recovery::MAX_TORN_BYTES;
 use super::scan::Section;
+
+/// Maximum length of an incomplete write after the last sound section. A crash does not leave a longer rest, which is
+/// kept. So is a rest that does not begin with zeros and contains sound blocks.
+pub(super) const MAX_TORN_BYTES: u32 = 64 * 1024 * 1024;
 
 /// Maximum number of sections that are remembered. Of those behind, only the first is.
 const MAX_SECTIONS: usize = if cfg!(test) { 100 } else { 100_000 };

@@ -13,7 +13,6 @@ use super::changes::PackUse;
 #[cfg(test)]
 use super::crash_recorder;
 use super::lock::{cannot, sync_directory};
-use super::pack_store::PackStore;
 
 /// Name of the file in the directory of the store.
 const FILE: &str = "lost-blocks";
@@ -57,6 +56,17 @@ impl Losses {
         })
     }
 
+    /// Returns the losses that were found now or earlier.
+    pub(super) fn all(&self) -> Result<Vec<String>> {
+        let mut all: Vec<_> = self.read()?.lines().map(str::to_owned).collect();
+        for found in self.found.lock().iter() {
+            if !all.contains(found) {
+                all.push(found.clone());
+            }
+        }
+        Ok(all)
+    }
+
     /// Replaces the file, so that it never has a part of a line, or a line whose sync failed.
     fn write(&self, what: &str) -> Result<()> {
         let known = self.read()?;
@@ -90,32 +100,6 @@ impl Losses {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             Err(error) => Err(cannot("read", &self.path, error)),
         }
-    }
-}
-
-impl PackStore {
-    /// Reports a loss of blocks that is not one of the packs. Waits for the disk.
-    ///
-    /// # Errors
-    /// If the loss cannot be noted in the file. A read-only store notes nothing.
-    pub fn add_loss(&self, what: &str) -> Result<()> {
-        self.shared.losses.add(what)
-    }
-
-    /// Returns the losses of blocks that were found when the store was opened, now or earlier, as lines of text. They
-    /// are in the file `lost-blocks` in the directory of the store, until the operator removes it. Waits for the disk.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub fn losses(&self) -> Result<Vec<String>> {
-        let losses = &self.shared.losses;
-        let mut all: Vec<_> = losses.read()?.lines().map(str::to_owned).collect();
-        for found in losses.found.lock().iter() {
-            if !all.contains(found) {
-                all.push(found.clone());
-            }
-        }
-        Ok(all)
     }
 }
 

@@ -72,6 +72,23 @@ impl PackStore {
         self.queue.close(&self.shared).await
     }
 
+    /// Reports a loss of blocks that is not one of the packs. Waits for the disk.
+    ///
+    /// # Errors
+    /// If the loss cannot be noted in the file. A read-only store notes nothing.
+    pub fn add_loss(&self, what: &str) -> Result<()> {
+        self.shared.losses.add(what)
+    }
+
+    /// Returns the losses of blocks that were found when the store was opened, now or earlier, as lines of text. They
+    /// are in the file `lost-blocks` in the directory of the store, until the operator removes it. Waits for the disk.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn losses(&self) -> Result<Vec<String>> {
+        self.shared.losses.all()
+    }
+
     /// Checks that the index has not turned out to be unreadable, in which case lookups fail. If it has, tries to read
     /// it again.
     ///

@@ -25,11 +25,6 @@ pub(super) fn padded(bytes: u64) -> u64 {
     bytes + bytes / MIN_ALIGNED_BYTES as u64 * MAX_PADDING_BYTES
 }
 
-/// Whether the data of a tombstone is padding: keys without bytes, which delete nothing.
-pub(super) fn is_padding(tombstone: &[u8]) -> bool {
-    tombstone.iter().all(|byte| *byte == 0)
-}
-
 /// Padding of consecutive sections. Leaves of equal length need equal padding, which is hashed once.
 #[derive(Debug, Default)]
 pub(super) struct Padding {
@@ -139,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::pack::record::tombstone_keys;
+    use crate::pack::record::{is_padding, tombstone_keys};
 
     fn leaf(content: usize) -> Vec<u8> {
         let varint = |number: usize| {

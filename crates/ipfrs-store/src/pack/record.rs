@@ -10,7 +10,6 @@ use ipfrs_core::hash::sha2_256;
 use ipfrs_core::limits::{MAX_BIG_BLOCK_BYTES, MAX_BLOCK_BYTES};
 use ipfrs_core::{Cid, Error, Multihash, Result, new_cid};
 
-use super::padding::is_padding;
 use crate::RESERVED_CODEC;
 
 /// First bytes of every pack, and all of an empty one: `varint(17)`, then DAG-CBOR of `{"roots": [], "version": 1}`.
@@ -96,6 +95,11 @@ pub(super) fn tombstones(keys: &[Key]) -> Result<Vec<(Cid, Bytes)>> {
 /// Returns the section of a tombstone with this data.
 pub(super) fn tombstone(payload: Vec<u8>) -> Result<(Cid, Bytes)> {
     Ok((new_cid(1, RESERVED_CODEC, sha2_256(&payload))?, payload.into()))
+}
+
+/// Whether the data of a tombstone is padding: keys without bytes, which delete nothing.
+pub(super) fn is_padding(tombstone: &[u8]) -> bool {
+    tombstone.iter().all(|byte| *byte == 0)
 }
 
 /// Returns the keys in the payload of a tombstone: none if it is padding.

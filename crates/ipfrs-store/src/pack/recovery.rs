@@ -14,7 +14,7 @@ use super::PackOptions;
 use super::changes::{Changes, PackUse};
 #[cfg(test)]
 use super::crash_recorder;
-use super::damage::Damage;
+use super::damage::{Damage, MAX_TORN_BYTES};
 use super::file::{FoundPack, Pack, number_of};
 use super::free_space::pack_bytes_for;
 use super::index::{Index, Position};
@@ -25,10 +25,6 @@ use super::replay::{Source, replay_with_gaps};
 use super::shared::Shared;
 use crate::Mappings;
 use crate::pack::index::INDEX;
-
-/// Maximum length of an incomplete write after the last sound section. A crash does not leave a longer rest, which is
-/// kept. So is a rest that does not begin with zeros and contains sound blocks.
-pub(super) const MAX_TORN_BYTES: u32 = 64 * 1024 * 1024;
 
 /// A multiple of the length of pages on all systems, in bytes.
 const PAGES_BYTES: u32 = 64 * 1024;

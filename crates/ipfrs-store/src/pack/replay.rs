@@ -12,8 +12,7 @@ use parking_lot::Mutex;
 use super::changes::{Change, Changes};
 use super::damage::Damage;
 use super::index::{Index, Position};
-use super::padding::is_padding;
-use super::record::{Key, MAX_SECTION_BYTES, key_of, tombstone_keys};
+use super::record::{Key, MAX_SECTION_BYTES, is_padding, key_of, tombstone_keys};
 use super::scan::{Chunk, Scanner, Section, find_block, is_hole};
 use crate::RESERVED_CODEC;
 

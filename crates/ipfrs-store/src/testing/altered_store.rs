@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,10 +10,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use ipfrs_core::{Block, Cid, Result};
 
-use crate::{
-    BlockStore, CompactOptions, Compacted, Disk, DropStale, Mappings, MemoryStore, PutMode, Spared, Stats, StoreEpoch,
-    Stored,
-};
+use crate::{BlockStore, Disk, MemoryStore, PutMode, Stored, forward_to_store};
 
 /// Difference of a store from the one in memory that holds its blocks.
 #[async_trait]
@@ -90,43 +87,9 @@ impl<D: Difference> BlockStore for AlteredStore<D> {
         self.inside.has_many(cids).await
     }
 
-    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
-        self.inside.delete_unless(cids, spared).await
-    }
-
-    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
-        self.inside.iterate()
-    }
-
-    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
-        self.inside.compact(options).await
-    }
-
-    async fn flush(&self) -> Result<()> {
-        self.inside.flush().await
-    }
-
-    async fn stats(&self) -> Result<Stats> {
-        self.inside.stats().await
-    }
-
-    fn epoch(&self) -> StoreEpoch {
-        self.inside.epoch()
-    }
-
-    fn watch(&self, cache: Weak<dyn DropStale>) {
-        self.inside.watch(cache);
-    }
-
-    fn check(&self) -> Result<()> {
-        self.inside.check()
-    }
-
     async fn disk(&self) -> Result<Option<Disk>> {
         self.difference.state_of_disk().await
     }
 
-    fn mappings(&self) -> Option<Mappings> {
-        self.inside.mappings()
-    }
+    forward_to_store!(inside: delete_unless, iterate, compact, flush, stats, epoch, watch, check, mappings);
 }

@@ -1,16 +1,14 @@
 //! Block stores that record the requests they receive.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
 use ipfrs_core::{Block, Cid, Result};
-use ipfrs_store::{
-    BlockStore, CompactOptions, Compacted, DropStale, Mappings, MemoryStore, PutMode, Spared, Stats, StoreEpoch, Stored,
-};
+use ipfrs_store::{BlockStore, MemoryStore, PutMode, forward_to_store};
 
 /// A wrapper that counts the requests to the store `inside`. If `stalled` is true, no block ever arrives.
 #[derive(Debug)]
@@ -85,47 +83,7 @@ impl<S: BlockStore + 'static> BlockStore for CountingStore<S> {
         self.inside.get_many(cids).inspect(count).boxed()
     }
 
-    async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>> {
-        self.inside.put_many(blocks, mode).await
-    }
-
-    async fn has_many(&self, cids: &[Cid]) -> Result<Vec<Option<u64>>> {
-        self.inside.has_many(cids).await
-    }
-
-    async fn delete_unless(&self, cids: &[Cid], spared: Spared) -> Result<Vec<bool>> {
-        self.inside.delete_unless(cids, spared).await
-    }
-
-    fn iterate(&self) -> BoxStream<'static, Result<Cid>> {
-        self.inside.iterate()
-    }
-
-    async fn compact(&self, options: CompactOptions) -> Result<Compacted> {
-        self.inside.compact(options).await
-    }
-
-    async fn flush(&self) -> Result<()> {
-        self.inside.flush().await
-    }
-
-    async fn stats(&self) -> Result<Stats> {
-        self.inside.stats().await
-    }
-
-    fn epoch(&self) -> StoreEpoch {
-        self.inside.epoch()
-    }
-
-    fn watch(&self, cache: Weak<dyn DropStale>) {
-        self.inside.watch(cache);
-    }
-
-    fn check(&self) -> Result<()> {
-        self.inside.check()
-    }
-
-    fn mappings(&self) -> Option<Mappings> {
-        self.inside.mappings()
-    }
+    forward_to_store!(
+        inside: put_many, has_many, delete_unless, iterate, compact, flush, stats, epoch, watch, check, mappings
+    );
 }

@@ -14,7 +14,7 @@ use ipfrs_node::{Catalogue, Node, Order, Summary, TensorFile, TensorInfo, Tensor
 use ipfrs_rpc::types::ElementStats;
 use serde::Serialize;
 
-use super::request::{Asked, View};
+use super::request::{TensorQuery, View};
 use super::response::{Wanted, response};
 use crate::body::unknown_length;
 use crate::failure::broken_off;
@@ -50,7 +50,7 @@ impl Chosen {
 pub(super) async fn report(
     node: &Node,
     file: TensorFile,
-    tensor_query: &Asked,
+    tensor_query: &TensorQuery,
     headers: HeaderMap,
     wanted: Wanted,
 ) -> Result<Response> {

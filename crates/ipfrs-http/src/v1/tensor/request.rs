@@ -30,7 +30,7 @@ impl View {
 
 /// The parsed query.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct TensorQuery {
     pub(super) view: View,
     pub(super) request: TensorRequest,
     /// The parameter `slice` or `format`, if one is present: they apply only to tensors.
@@ -38,7 +38,7 @@ pub(super) struct Asked {
     filename: Option<String>,
 }
 
-impl Asked {
+impl TensorQuery {
     /// Parses a query. Unknown parameters are errors, since a misspelled slice would return a whole tensor.
     pub(super) fn read(query: &str) -> Result<Self> {
         let (mut slice, mut format, mut parsed) = (

@@ -19,11 +19,11 @@ use super::texts::Texts;
 pub(super) struct Upstream {
     /// The configured form, for messages.
     pub(super) address: Address,
-    way: Way,
+    backend: Backend,
 }
 
 #[derive(Debug)]
-enum Way {
+enum Backend {
     System(System),
     Server(Box<TokioResolver>),
     #[cfg(feature = "https")]
@@ -33,27 +33,27 @@ enum Way {
 impl Upstream {
     /// `time_limit` applies to one lookup.
     pub(super) fn new(address: &Address, time_limit: Duration) -> Result<Self> {
-        let way = match address {
-            Address::System => Way::System(System::new(time_limit)),
+        let backend = match address {
+            Address::System => Backend::System(System::new(time_limit)),
             Address::Server(server) => {
                 let mut config = NameServerConfig::udp_and_tcp(server.ip());
                 config.connections.iter_mut().for_each(|connection| connection.port = server.port());
                 let config = ResolverConfig::from_name_servers(vec![config]);
-                Way::Server(Box::new(resolver(config, time_limit, address)?))
+                Backend::Server(Box::new(resolver(config, time_limit, address)?))
             }
             #[cfg(feature = "https")]
-            Address::Https(url) => Way::Https(Https::new(url.clone())?),
+            Address::Https(url) => Backend::Https(Https::new(url.clone())?),
         };
-        Ok(Self { address: address.clone(), way })
+        Ok(Self { address: address.clone(), backend })
     }
 
     /// Returns the TXT records of `name`, which must be fully qualified.
     pub(super) async fn texts(&self, name: &Name) -> Result<Texts> {
-        let texts = match &self.way {
-            Way::System(system) => query_texts(&*system.resolver().await?, name).await,
-            Way::Server(resolver) => query_texts(resolver, name).await,
+        let texts = match &self.backend {
+            Backend::System(system) => query_texts(&*system.resolver().await?, name).await,
+            Backend::Server(resolver) => query_texts(resolver, name).await,
             #[cfg(feature = "https")]
-            Way::Https(client) => client.texts(name).await,
+            Backend::Https(client) => client.texts(name).await,
         };
         texts.map_err(|e| Error::new(e.kind(), format!("{}: {e}", self.address)))
     }

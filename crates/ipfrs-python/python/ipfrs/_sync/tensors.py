@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .._native import Backend
-    from .._tensors import Key
-    from .._values import Progress
+    from .._values import Key, Progress
 
 
 class TensorMethods:

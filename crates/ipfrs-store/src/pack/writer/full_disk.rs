@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use ipfrs_core::{Error, ErrorKind, Result};
 
 use super::{DURABLE_AFTER_CHANGES, Group, Joined, Writer};
+use crate::pack::damage::MAX_TORN_BYTES;
 use crate::pack::errors::again;
 use crate::pack::group::{Answer, Batch, Write};
-use crate::pack::recovery::MAX_TORN_BYTES;
 
 /// Number of index changes up to which deletions do not wait for the index on a full disk. A restart must replay their
 /// tombstones, and their entries are in memory.

@@ -12,9 +12,9 @@ use super::faults::{Steps, block, countdown, torn_on_full_disk};
 use super::full_disk::DEFERRED_CHANGES;
 use super::{DURABLE_AFTER_BYTES, Undurable};
 use crate::pack::PackOptions;
+use crate::pack::damage::MAX_TORN_BYTES;
 use crate::pack::damage::full_disk::IS_FULL;
 use crate::pack::index::fault::Fault;
-use crate::pack::recovery::MAX_TORN_BYTES;
 use crate::testing::skipped;
 use crate::{BlockStore, BlockStoreExt, Durability, PackStore, Stored};
 
