@@ -21,6 +21,7 @@ mod health;
 mod https;
 mod ingest;
 mod json_object;
+mod leading_slashes;
 mod listed_routes;
 mod log_levels;
 mod metrics;

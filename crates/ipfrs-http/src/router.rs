@@ -30,8 +30,8 @@ use crate::request_id::RequestId;
 use crate::route_table::{self, Part};
 use crate::state::{AppState, Shared};
 use crate::{
-    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, openapi, pinning, request_lifecycle, routes, routing,
-    rpc, v1,
+    HttpConfig, HttpMetrics, Lifecycle, Service, gateway, health, leading_slashes, openapi, pinning, request_lifecycle,
+    routes, routing, rpc, v1,
 };
 
 /// The front-end, ready to be bound to sockets.
@@ -163,11 +163,14 @@ fn with_content_routes(router: Router<AppState>) -> Router<AppState> {
         .route("/ipns/", any(gateway::handler::handle))
 }
 
-async fn no_content(uri: Uri) -> GatewayError {
-    GatewayError(Error::not_found(format!(
-        "no content at {}: it is under /ipfs/{{cid}} and /ipns/{{name}}",
-        uri.path()
-    )))
+async fn no_content(uri: Uri) -> Response {
+    leading_slashes::redirect(&uri).unwrap_or_else(|| {
+        GatewayError(Error::not_found(format!(
+            "no content at {}: it is under /ipfs/{{cid}} and /ipns/{{name}}",
+            uri.path()
+        )))
+        .into_response()
+    })
 }
 
 /// Responds to paths without a route. A prefix with a final slash is among them: axum does not pass it to the fallback
@@ -177,9 +180,11 @@ async fn no_such_route(Extension(id): Extension<RequestId>, method: Method, uri:
         "/api/v0/" => rpc::refusal_of_method(&method).unwrap_or_else(rpc::not_found),
         "/v1/" => v1::no_such_route(Extension(id), OriginalUri(uri.clone())).await.into_response(),
         "/pinning/v1/" => pinning::no_such_resource().await.into_response(),
-        path => GatewayError(Error::not_found(format!(
-            "no route {path}: content is under /ipfs/{{cid}}, the RPC under /api/v0, the native API under /v1"
-        )))
-        .into_response(),
+        path => leading_slashes::redirect(&uri).unwrap_or_else(|| {
+            GatewayError(Error::not_found(format!(
+                "no route {path}: content is under /ipfs/{{cid}}, the RPC under /api/v0, the native API under /v1"
+            )))
+            .into_response()
+        }),
     }
 }

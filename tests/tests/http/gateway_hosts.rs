@@ -105,6 +105,34 @@ async fn configured_host_serves_only_its_paths_and_health() {
 }
 
 #[tokio::test]
+async fn slashes_before_a_path_are_redirected_to_one() {
+    let gateway = TestGateway::start_with(hosts).await;
+    let content = format!("ipfs/{HELLO}?filename=a%20b");
+    let (content, rpc) = (content.as_str(), "api/v0/version?number=true");
+    for (host, slashes, path, status) in [
+        ("localhost", "//", content, 307),
+        ("other.example", "///", content, 307),
+        ("localhost", "//", rpc, 307),
+        ("paths.example", "//", content, 301),
+        ("localhost", "//", "ipfs.example/x", 404),
+        ("paths.example", "//", "ipfs.example/x", 404),
+        ("ipfs.example", "//", "ipns/x.example", 404),
+        ("closed.example", "//", content, 404),
+        ("paths.example", "//", rpc, 404),
+    ] {
+        let response = ask(&gateway, host, &format!("{slashes}{path}"), &[]).await;
+        let location = if status == 404 { String::new() } else { format!("/{path}") };
+        let found = (response.status().as_u16(), header(&response, "location"));
+        assert_eq!(found, (status, &*location), "{host}{slashes}{path}");
+        let is_readable = header(&response, "access-control-allow-origin") == "*";
+        assert_eq!(is_readable, path == content || host != "localhost", "{host}{slashes}{path}");
+    }
+    // Only the slashes are removed: a path that leaves its root is refused as without them.
+    let response = ask(&gateway, "localhost", &format!("//ipfs/{HELLO}/..%2Fx"), &[]).await;
+    assert_eq!(header(&response, "location"), format!("/ipfs/{HELLO}/..%2Fx"));
+}
+
+#[tokio::test]
 async fn domain_serves_no_rpc_while_dns_fails() {
     let gateway = TestGateway::start_with(|config| {
         // No resolver listens on this address.

@@ -146,6 +146,43 @@ async fn links_of_nodes_are_changed_and_compared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn links_without_names_are_compared_as_in_kubo() {
+    let gateway = TestGateway::start().await;
+    let options = "cid-version=1&chunker=size-3";
+    let mut chunks = Vec::new();
+    for chunk in ["aaa", "bbb", "ccc"] {
+        chunks.push(gateway.add(options, chunk).await);
+    }
+    let [a, b, c] = &chunks[..] else { panic!("three chunks") };
+    gateway.rpc("files/mkdir?arg=/d").send().await.unwrap();
+    let empty = gateway.rpc_json("files/stat?arg=/d").await["Hash"].as_str().unwrap().to_owned();
+    for (before, after, expected) in [
+        ("aaabbb", "aaaccc", vec![(b, a)]),
+        ("aaabbb", "aaabbbccc", vec![(b, a)]),
+        ("aaabbbccc", "bbbccc", vec![(a, b), (c, b)]),
+    ] {
+        let (before, after) = (gateway.add(options, before).await, gateway.add(options, after).await);
+        let mut directories = Vec::new();
+        for file in [&before, &after] {
+            let command = format!("object/patch/add-link?arg={empty}&arg=f&arg={file}");
+            directories.push(gateway.rpc_json(&command).await["Hash"].as_str().unwrap().to_owned());
+        }
+        for (path, left, right) in [("", &before, &after), ("f", &directories[0], &directories[1])] {
+            let changes = expected.iter().map(|(before, after)| {
+                json!({ "Type": 2, "Path": path, "Before": { "/": before }, "After": { "/": after } })
+            });
+            let diff = gateway.rpc_json(&format!("object/diff?arg={left}&arg={right}")).await;
+            assert_eq!(diff["Changes"], json!(changes.collect::<Vec<_>>()), "{before} {after}");
+        }
+    }
+    // Kubo finds no difference.
+    let (before, after) = (gateway.add(options, "aaaaaa").await, gateway.add(options, "aaabbb").await);
+    let diff = gateway.rpc_json(&format!("object/diff?arg={before}&arg={after}")).await;
+    let changed = json!({ "Type": 2, "Path": "", "Before": { "/": before }, "After": { "/": after } });
+    assert_eq!(diff["Changes"], json!([changed]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn running_and_ended_commands_are_listed_and_cleared() {
     let gateway = TestGateway::start().await;
     gateway.add("pin=false", "x").await;

@@ -29,6 +29,7 @@ use crate::access::failure;
 use crate::access_rule::Access;
 use crate::config::{HostConfig, Namespace};
 use crate::error::GatewayError;
+use crate::leading_slashes;
 use crate::rate::{Paid, PaidLookup, paid_response};
 use crate::request_id;
 use crate::request_lifecycle::{Arrived, set_client, too_many, with_request_lifecycle};
@@ -191,7 +192,7 @@ enum Decision {
     Site(Site),
     /// The welcome page for the namespaces that the host serves.
     Welcome(Vec<Namespace>),
-    /// A redirect of the content path to another host.
+    /// A redirect of the content path to another place.
     Moved { content_path: String, location: String },
 }
 
@@ -307,7 +308,14 @@ async fn gateway(
         None if path == "/" && !config.paths.is_empty() && is_read(method) => {
             Ok(Decision::Welcome(config.paths.clone()))
         }
-        None => Err(not_served(hosted_request, path)),
+        None => match leading_slashes::without_repeated(path) {
+            Some(content_path) if is_read(method) && has_content(config, &content_path) => {
+                let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
+                let location = format!("{content_path}{query}");
+                Ok(Decision::Moved { content_path, location })
+            }
+            _ => Err(not_served(hosted_request, path)),
+        },
     }
 }
 
@@ -369,6 +377,11 @@ async fn website(state: &AppState, name: &str) -> Result<bool> {
         Err(e) if e.kind() == ErrorKind::InvalidInput => Ok(false),
         Err(e) => Err(e),
     }
+}
+
+/// Whether a host serves a path as content.
+fn has_content(config: &HostConfig, path: &str) -> bool {
+    Namespace::of_path(path).is_some_and(|namespace| config.paths.contains(&namespace))
 }
 
 fn not_served(hosted_request: &HostedRequest, path: &str) -> Error {

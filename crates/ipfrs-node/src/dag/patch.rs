@@ -279,8 +279,14 @@ impl Diff<'_> {
                 self.differences.push(changed);
                 return Ok(());
             }
+            let found = self.differences.len();
+            // Links of files have no names. As in Kubo, each is compared with the first of the other node.
+            let mut counterpart: Option<PbLink> = None;
             for link in old.clone() {
-                let Some(other) = new.iter().find(|other| other.name == link.name).cloned() else { continue };
+                if counterpart.as_ref().is_none_or(|other| other.name != link.name) {
+                    counterpart = new.iter().find(|other| other.name == link.name).cloned();
+                }
+                let Some(other) = &counterpart else { continue };
                 old.retain(|kept| kept.name != link.name);
                 new.retain(|kept| kept.name != link.name);
                 if link.cid == other.cid {
@@ -304,6 +310,10 @@ impl Diff<'_> {
             });
             self.compared += old.len() + new.len();
             self.differences.extend(removed.chain(added));
+            // All links of one node are equal to the first of the other.
+            if self.differences.len() == found {
+                self.differences.push(changed);
+            }
             Ok(())
         })
     }
@@ -311,5 +321,11 @@ impl Diff<'_> {
 
 fn below(path: &str, name: &LinkName) -> String {
     let name = name.to_string_lossy();
-    if path.is_empty() { name.into_owned() } else { format!("{path}/{name}") }
+    if path.is_empty() {
+        name.into_owned()
+    } else if name.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}/{name}")
+    }
 }
