@@ -22,7 +22,7 @@ use ipfrs_middleware::auth::Caller;
 use ipfrs_middleware::rate_limit::Ticket;
 use ipfrs_middleware::websocket::{Disconnected, HandshakeError, Incoming, WebSocket};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep_until};
 
 use super::GraphQl;
@@ -46,15 +46,15 @@ enum Message {
     ConnectionInit {
         /// May have the token as `Authorization`, because browsers send no headers of scripts.
         #[serde(default)]
-        payload: Value,
+        payload: Option<Map<String, Value>>,
     },
     Ping {
         #[serde(default)]
-        payload: Option<Value>,
+        payload: Option<Map<String, Value>>,
     },
     Pong {
         #[serde(default, rename = "payload")]
-        _payload: Value,
+        _payload: Option<Map<String, Value>>,
     },
     Subscribe {
         id: String,
@@ -72,7 +72,7 @@ enum Reply<'a> {
     ConnectionAck,
     Pong {
         #[serde(skip_serializing_if = "Option::is_none")]
-        payload: Option<Value>,
+        payload: Option<Map<String, Value>>,
     },
     Next {
         id: &'a str,
@@ -180,13 +180,18 @@ impl Session {
         let Incoming::Text(text) = incoming else {
             return Err(Some(Close(4400, "messages are JSON text".to_owned())));
         };
-        let message = serde_json::from_str(&text).map_err(|e| Some(Close(4400, format!("Invalid message: {e}"))))?;
+        let message: Message =
+            serde_json::from_str(&text).map_err(|e| Some(Close(4400, format!("Invalid message: {e}"))))?;
+        // An operation costs as much as a request.
+        if !matches!(message, Message::Subscribe { .. }) {
+            self.pay_control(socket, text.len());
+        }
         match message {
             Message::ConnectionInit { .. } if self.is_acknowledged => {
                 Err(Some(Close(4429, "Too many initialisation requests".to_owned())))
             }
             Message::ConnectionInit { payload } => {
-                self.identify(&payload).await?;
+                self.identify(payload.as_ref()).await?;
                 self.is_acknowledged = true;
                 self.reply(socket, &Reply::ConnectionAck).await
             }
@@ -203,17 +208,18 @@ impl Session {
             Message::Subscribe { id, .. } if self.running.iter().any(|running| running.id == id) => {
                 Err(Some(Close(4409, format!("Subscriber for {id} already exists"))))
             }
-            Message::Subscribe { id, payload } => self.subscribe(socket, id, *payload).await,
+            Message::Subscribe { id, payload } => self.subscribe(socket, id, *payload, text.len()).await,
         }
     }
 
     /// Reads the token in the first message, unless the handshake had credentials.
-    async fn identify(&mut self, payload: &Value) -> Result<(), Option<Close>> {
+    async fn identify(&mut self, payload: Option<&Map<String, Value>>) -> Result<(), Option<Close>> {
         if self.caller.require_any().is_ok() {
             return Ok(());
         }
         let forbidden = |error: Error| Some(Close(4403, format!("Forbidden: {}", error.public_message())));
-        let token = payload.get("Authorization").or_else(|| payload.get("authorization")).and_then(Value::as_str);
+        let token = payload.and_then(|payload| payload.get("Authorization").or_else(|| payload.get("authorization")));
+        let token = token.and_then(Value::as_str);
         match token {
             Some(token) => {
                 self.caller = self.graphql.0.rules.auth.identify_token(token, self.client).await.map_err(forbidden)?;
@@ -223,11 +229,23 @@ impl Session {
         }
     }
 
-    /// Begins an operation, for which the rate limits take a token as for a request.
-    async fn subscribe(&mut self, socket: &mut WebSocket, id: String, request: Request) -> Result<(), Option<Close>> {
+    /// Pays for a message that begins no operation. Beyond the rate limits, the next message of the client waits.
+    fn pay_control(&self, socket: &mut WebSocket, bytes: usize) {
+        socket.delay_next(self.graphql.0.rules.rate_limits.pay_control(self.client, Some(&self.caller), bytes));
+    }
+
+    /// Begins an operation, for which the rate limits take a token as for a request. Its message has `bytes`.
+    async fn subscribe(
+        &mut self,
+        socket: &mut WebSocket,
+        id: String,
+        request: Request,
+        bytes: usize,
+    ) -> Result<(), Option<Close>> {
         let ticket = match self.graphql.0.rules.rate_limits.take(self.client, Some(&self.caller)) {
             Ok(ticket) => ticket,
             Err(error) => {
+                self.pay_control(socket, bytes);
                 return self.reply(socket, &Reply::Error { id: &id, payload: &[request_error(&error)] }).await;
             }
         };
