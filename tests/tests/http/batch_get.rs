@@ -210,6 +210,16 @@ async fn every_failure_of_the_native_api_is_a_problem_document() {
     ] {
         problem(gateway.request(method, path).send().await.unwrap(), 400, "invalid_input").await;
     }
+    for (method, path) in [
+        (Method::POST, "/v1/stream/upload?filename=a%FF"),
+        (Method::GET, "/v1/stream/download/bafkqaaa?filename=a%FF"),
+        (Method::GET, "/v1/tensor/bafkqaaa?name=a%FF"),
+        (Method::GET, "/v1/progress/x?wait=%C3"),
+        (Method::GET, "/v1/progress?%FF"),
+    ] {
+        let problem = problem(gateway.request(method, path).send().await.unwrap(), 400, "invalid_input").await;
+        assert!(problem["detail"].as_str().unwrap().contains("UTF-8"), "{path}: {problem}");
+    }
     let page = gateway.request(Method::POST, "/v1/block/batch/get").header("origin", "https://evil.example");
     problem(page.body("{\"cids\":[]}").send().await.unwrap(), 403, "forbidden").await;
     let query = gateway.request(Method::POST, "/v1/block/batch/put?transaction_mode=sometimes");
