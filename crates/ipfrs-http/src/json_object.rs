@@ -1,9 +1,14 @@
 //! Objects in JSON from clients.
 
-use serde::Deserialize;
+use std::fmt;
+use std::marker::PhantomData;
 
-/// Parses an object. Unlike the library, does not read one from the list of its values. Objects within it are not
-/// checked.
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+/// Parses an object. Unlike the library, does not read one from the list of its values. Objects within it are only
+/// checked if they are an [`Object`].
 ///
 /// # Errors
 /// What is wrong, for the client.
@@ -11,6 +16,30 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String>
     match text.trim_ascii_start().first() {
         Some(b'[') => Err("it is a list and no object".to_owned()),
         _ => serde_json::from_slice(text).map_err(|e| e.to_string()),
+    }
+}
+
+/// An object within another one, which is not read from the list of its values.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(Members(PhantomData))
     }
 }
 
@@ -27,5 +56,9 @@ mod tests {
     fn a_list_is_no_object() {
         assert_eq!(parse(b" {\"a\":1}"), Ok(Pair { a: 1 }));
         assert!(parse::<Pair>(b" [1]").is_err() && serde_json::from_slice::<Pair>(b" [1]").is_ok());
+        let within = |text: &str| serde_json::from_str::<Vec<Object<Pair>>>(text).map_err(|e| e.to_string());
+        assert_eq!(within(r#"[{"a":1}]"#), Ok(vec![Object(Pair { a: 1 })]));
+        let refused = within("[[1]]").unwrap_err();
+        assert!(refused.starts_with("invalid type: sequence, expected an object"), "{refused}");
     }
 }

@@ -184,7 +184,19 @@ async fn a_batch_over_the_limit_is_refused_whole() {
 async fn malformed_batch_body_returns_located_problem() {
     let gateway = TestGateway::start().await;
     for route in ["get", "has", "put"] {
-        for body in ["", "{", "[]", "null", "{\"cids\": 1}", "{\"cids\": [1]}", "{\"blocks\": {}}", "\u{0}", "{}"] {
+        let values_of_an_item = r#"{"blocks": [["aGVsbG8=", null, null, null]]}"#;
+        for body in [
+            "",
+            "{",
+            "[]",
+            "null",
+            "{\"cids\": 1}",
+            "{\"cids\": [1]}",
+            "{\"blocks\": {}}",
+            values_of_an_item,
+            "\u{0}",
+            "{}",
+        ] {
             let request = gateway.request(Method::POST, &format!("/v1/block/batch/{route}")).body(body);
             let problem = problem(request.send().await.unwrap(), 400, "invalid_input").await;
             assert!(problem["detail"].as_str().unwrap().contains("JSON"), "{route} {body}: {problem}");
