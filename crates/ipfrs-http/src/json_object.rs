@@ -4,8 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
+use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
 /// Parses an object. Unlike the library, does not read one from the list of its values. Objects within it are only
 /// checked if they are an [`Object`].
@@ -41,6 +42,40 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 
         deserializer.deserialize_map(Members(PhantomData))
     }
+}
+
+/// Reads an object whose members have distinct names, or `null`. Of two members with the same name, the library ignores
+/// the first.
+///
+/// # Errors
+/// The name of a repeated member, or what is there in place of an object.
+pub(crate) fn distinct<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Map<String, Value>>, D::Error> {
+    struct Members;
+
+    impl<'de> Visitor<'de> for Members {
+        type Value = Option<Map<String, Value>>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a map")
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut members = Map::new();
+            while let Some((name, value)) = map.next_entry::<String, Value>()? {
+                if members.contains_key(&name) {
+                    return Err(A::Error::custom(format!("duplicate field `{name}`")));
+                }
+                members.insert(name, value);
+            }
+            Ok(Some(members))
+        }
+    }
+
+    deserializer.deserialize_any(Members)
 }
 
 #[cfg(test)]
