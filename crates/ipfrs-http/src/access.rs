@@ -245,8 +245,8 @@ impl Admitted {
         }
     }
 
-    /// Same as [`finished`](Self::finished), for a response of a handler. The handler may store content while it is sent,
-    /// or in the session that follows.
+    /// Same as [`finished`](Self::finished), for the response of a handler. It may store content while it is sent, or in
+    /// the session that follows.
     pub(crate) fn finished_by(self, mut response: Response) -> Response {
         if let Some(SessionAudit(line)) = response.extensions_mut().remove() {
             *line.lock() = self.change.filter(|change| !change.is_written);
