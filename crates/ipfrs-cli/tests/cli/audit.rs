@@ -183,8 +183,10 @@ fn changes_over_http_have_one_line_with_their_outcome() {
     wrong.write_all(HELLO).unwrap();
     wrong.write_all(b"\x81\x81\0\0\0\0x").unwrap();
     audited.expect("/ws/ingest", &format!("GET /ws/ingest wrong {CID_OF_HELLO}"), "invalid_input");
-    let _existing = audited.ingest("name=ended");
+    let existing = audited.ingest("name=ended");
     audited.expect("/ws/ingest", "GET /ws/ingest ended", "conflict");
+    // The daemon would wait for clients that do not close.
+    drop((ended, wrong, existing));
 
     audited.daemon.signal(Signal::TERM);
     let (_, log) = audited.daemon.wait();
