@@ -76,6 +76,21 @@ impl StoredLater {
     }
 }
 
+/// The line of the audit log about a connection, which stores content after its response. An extension of the response;
+/// the session writes the line. A session that ends without it leaves a line with the status `aborted`.
+#[derive(Clone, Default)]
+pub(crate) struct SessionAudit(Arc<Mutex<Option<Change>>>);
+
+impl SessionAudit {
+    /// Writes the line, with what the session has stored and the error that has ended it.
+    pub(crate) fn end(&self, stored: &str, error: Option<&Error>) {
+        let Some(mut change) = self.0.lock().take() else { return };
+        change.add_stored(stored);
+        let status = StatusCode::SWITCHING_PROTOCOLS;
+        change.write(error.map_or(status.as_str(), |error| error.kind().code()));
+    }
+}
+
 /// Returns a response with the content that its request has stored, for the audit log.
 pub(crate) fn with_stored(mut response: Response, stored: &[Cid]) -> Response {
     if let Some(first) = stored.first() {
@@ -230,8 +245,13 @@ impl Admitted {
         }
     }
 
-    /// Same as [`finished`](Self::finished), for a response of a handler, which may store content while it is sent.
+    /// Same as [`finished`](Self::finished), for the response of a handler. It may store content while it is sent, or in
+    /// the session that follows.
     pub(crate) fn finished_by(self, mut response: Response) -> Response {
+        if let Some(SessionAudit(line)) = response.extensions_mut().remove() {
+            *line.lock() = self.change.filter(|change| !change.is_written);
+            return response;
+        }
         let Some(later) = response.extensions_mut().remove::<StoredLater>() else {
             self.finished(&response);
             return response;

@@ -16,6 +16,7 @@ use ipfrs_middleware::auth::{Auth, Basic};
 use ipfrs_middleware::websocket::MessageLimits;
 use ipfrs_node::{IngestConfig, IngestName, IngestStore};
 
+use crate::access::SessionAudit;
 use crate::error::Problem;
 use crate::events::{message_limits, refused};
 use crate::request_id::RequestId;
@@ -90,13 +91,15 @@ pub(crate) async fn connect(
         key: "ingest.max_message_bytes",
     };
     let (shared, limits) = (state.clone(), message_limits(&state, &request));
+    let audit = SessionAudit::default();
+    let line = audit.clone();
     let accepted = state.websockets.accept_with(&request, &[], messages, move |mut socket, _| async move {
         socket.limit_rate(limits);
-        session::run(shared, socket, client, target).await;
+        session::run(shared, socket, client, target, line).await;
         drop(permit);
     });
     match accepted {
-        Ok(response) => response.map(|()| Body::empty()),
+        Ok(response) => (Extension(audit), response.map(|()| Body::empty())).into_response(),
         Err(error) => refused(&error, &id),
     }
 }

@@ -307,7 +307,11 @@ impl Rate {
     /// price. Beyond a minute a debt is forgiven, so that responses that end early do not lock out others of the same
     /// address for long.
     fn owe(self, full: &AtomicU64, count: u64, now: u64) -> (Duration, u64) {
-        let cost = self.price(count);
+        self.owe_price(full, self.price(count), now)
+    }
+
+    /// Takes tokens like [`owe`](Self::owe), by their price in nanoseconds.
+    fn owe_price(self, full: &AtomicU64, cost: u64, now: u64) -> (Duration, u64) {
         let most = now.saturating_add(self.burst).saturating_add(MAX_DEBT);
         let owed = |full: u64| full.max(now).saturating_add(cost).min(most.max(full));
         let before = full.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| Some(owed(full)));

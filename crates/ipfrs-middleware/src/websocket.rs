@@ -266,6 +266,11 @@ impl WebSocket {
         self.rate_limits = rate_limits;
     }
 
+    /// Makes the next message of the client wait, for a session that pays for each message by itself.
+    pub fn delay_next(&mut self, wait: Duration) {
+        self.permitted_from = (!wait.is_zero()).then(|| Instant::now() + wait);
+    }
+
     /// Pays for bytes that are sent. Returns how long the session must not send more.
     #[must_use]
     pub fn pay_sent(&self, bytes: usize) -> Duration {
@@ -276,7 +281,7 @@ impl WebSocket {
     fn pay_arrived(&mut self, message: &Incoming) {
         self.shared.received.inc();
         let wait = self.rate_limits.pay_arrived(self.client, Some(&self.caller), message.len());
-        self.permitted_from = (!wait.is_zero()).then(|| Instant::now() + wait);
+        self.delay_next(wait);
     }
 
     /// Returns the time from which the [rate limits](Self::limit_rate) permit another message of the client; `None` if

@@ -184,7 +184,19 @@ async fn a_batch_over_the_limit_is_refused_whole() {
 async fn malformed_batch_body_returns_located_problem() {
     let gateway = TestGateway::start().await;
     for route in ["get", "has", "put"] {
-        for body in ["", "{", "[]", "null", "{\"cids\": 1}", "{\"cids\": [1]}", "{\"blocks\": {}}", "\u{0}", "{}"] {
+        let values_of_an_item = r#"{"blocks": [["aGVsbG8=", null, null, null]]}"#;
+        for body in [
+            "",
+            "{",
+            "[]",
+            "null",
+            "{\"cids\": 1}",
+            "{\"cids\": [1]}",
+            "{\"blocks\": {}}",
+            values_of_an_item,
+            "\u{0}",
+            "{}",
+        ] {
             let request = gateway.request(Method::POST, &format!("/v1/block/batch/{route}")).body(body);
             let problem = problem(request.send().await.unwrap(), 400, "invalid_input").await;
             assert!(problem["detail"].as_str().unwrap().contains("JSON"), "{route} {body}: {problem}");
@@ -209,6 +221,16 @@ async fn every_failure_of_the_native_api_is_a_problem_document() {
         (Method::DELETE, "/v1/auth/keys/%FF"),
     ] {
         problem(gateway.request(method, path).send().await.unwrap(), 400, "invalid_input").await;
+    }
+    for (method, path) in [
+        (Method::POST, "/v1/stream/upload?filename=a%FF"),
+        (Method::GET, "/v1/stream/download/bafkqaaa?filename=a%FF"),
+        (Method::GET, "/v1/tensor/bafkqaaa?name=a%FF"),
+        (Method::GET, "/v1/progress/x?wait=%C3"),
+        (Method::GET, "/v1/progress?%FF"),
+    ] {
+        let problem = problem(gateway.request(method, path).send().await.unwrap(), 400, "invalid_input").await;
+        assert!(problem["detail"].as_str().unwrap().contains("UTF-8"), "{path}: {problem}");
     }
     let page = gateway.request(Method::POST, "/v1/block/batch/get").header("origin", "https://evil.example");
     problem(page.body("{\"cids\":[]}").send().await.unwrap(), 403, "forbidden").await;

@@ -230,6 +230,16 @@ async fn files_are_uploaded_in_multipart_requests() {
         let body = post(form(map)).await;
         assert_eq!(body["errors"][0]["extensions"]["code"], "invalid_input", "{body}");
     }
+    // Each file has a variable: what is sent in vain is an error.
+    for (paths, reason) in [
+        (json!("variables.a"), "no list"),
+        (json!([]), "0 variables"),
+        (json!(["variables.a", "variables.b"]), "2 variables"),
+        (json!([1]), "strings"),
+    ] {
+        let body = post(form(json!({ "0": paths }))).await;
+        assert!(body["errors"][0]["message"].as_str().unwrap().contains(reason), "{paths}: {body}");
+    }
 }
 
 #[tokio::test]

@@ -118,6 +118,14 @@ async fn violations_of_the_subscription_protocol_have_their_close_codes() {
         (vec![init, r#"{"type":"unknown"}"#], 4400),
         (vec![init, r#"{"type":"subscribe","id":"1"}"#], 4400),
         (vec![init, r#"{"type":"subscribe","id":"","payload":{"query":"{a}"}}"#], 4400),
+        // A list is no message, and no request.
+        (vec![r#"["connection_init"]"#], 4400),
+        (vec![init, r#" ["ping"]"#], 4400),
+        (vec![init, r#"{"type":"subscribe","id":"1","payload":["{ stats { blocks } }"]}"#], 4400),
+        // A payload is an object or null.
+        (vec![r#"{"type":"connection_init","payload":"token"}"#], 4400),
+        (vec![r#"{"type":"connection_init","payload":null}"#, r#"{"type":"ping","payload":[1]}"#], 4400),
+        (vec![init, r#"{"type":"pong","payload":1}"#], 4400),
     ] {
         let mut client = Client::open(gateway.address(), "/graphql/ws", &protocol).await.unwrap();
         for message in &messages {

@@ -77,6 +77,37 @@ async fn bytes_from_event_clients_wait_until_they_are_paid() {
 }
 
 #[tokio::test]
+async fn sixteen_pings_over_graphql_count_as_a_request() {
+    let gateway = start(|_| {}).await;
+    let mut socket = Client::graphql(gateway.address()).await;
+    for _ in 0..15 * BURST {
+        socket.send(json!({ "type": "ping" }).to_string()).await;
+    }
+    for _ in 0..15 * BURST {
+        assert_eq!(socket.receive().await, json!({ "type": "pong" }));
+    }
+    let (served, _) = until_refused(async || gateway.get("/nothing").await).await;
+    assert!(served < BURST / 2, "{served}");
+}
+
+#[tokio::test]
+async fn long_pings_over_graphql_wait_until_they_are_paid() {
+    let gateway =
+        start(|config| (config.rate_limit.bytes_per_second, config.rate_limit.burst_bytes) = (1, 1_000)).await;
+    let mut socket = Client::graphql(gateway.address()).await;
+    let ping = json!({ "type": "ping", "payload": { "text": "x".repeat(600) } }).to_string();
+    for _ in 0..4 {
+        socket.send(ping.clone()).await;
+    }
+    // The second ping exceeds the burst, so the third must wait.
+    for _ in 0..2 {
+        assert_eq!(socket.receive().await["type"], "pong");
+    }
+    send_unlimited_requests(&gateway).await;
+    assert!(arrived(&mut socket).is_empty());
+}
+
+#[tokio::test]
 async fn clients_whose_messages_wait_get_pongs() {
     let gateway =
         start(|config| (config.rate_limit.bytes_per_second, config.rate_limit.burst_bytes) = (1, 1_000)).await;

@@ -261,6 +261,11 @@ async fn invalid_tus_request_is_refused_without_change() {
         ("a wrong offset", whole(tus(&gateway, Method::PATCH, &upload)).header("upload-offset", 4), 409),
         ("an offset at the end", whole(tus(&gateway, Method::PATCH, &upload)).header("upload-offset", 10), 409),
         ("no number", whole(tus(&gateway, Method::PATCH, &upload)).header("upload-offset", "+5"), 400),
+        (
+            "another length",
+            whole(tus(&gateway, Method::PATCH, &upload)).header("upload-offset", 5).header("upload-length", 9),
+            400,
+        ),
         ("no type", tus(&gateway, Method::PATCH, &upload).header("upload-offset", 5).body("wor"), 415),
         ("too long", whole(tus(&gateway, Method::PATCH, &upload)).header("upload-offset", 5).body("worldy"), 413),
         (
@@ -272,6 +277,7 @@ async fn invalid_tus_request_is_refused_without_change() {
         ("compressed", whole(create()).header("upload-length", 5).header("content-encoding", "gzip"), 415),
         ("no length", create(), 400),
         ("a negative length", create().header("upload-length", "-1"), 400),
+        ("an offset to begin at", whole(create()).header("upload-length", 5).header("upload-offset", 2), 400),
         ("over the limit", create().header("upload-length", 1_001), 413),
         ("a length that comes later", create().header("upload-defer-length", 1), 501),
         ("a body of another type", create().header("upload-length", 5).body("hello"), 415),

@@ -15,6 +15,10 @@ const IDENTITY: &str = "bafkqaaa";
 /// A block that is not in the store.
 const ABSENT: &str = "bafybeie5gq4jxvzmsym6hjlwxej4rwdoxt7wadqvmmwbqi7r27fclha2va";
 
+/// A binary message of a WebSocket client.
+const HELLO: &[u8] = b"\x82\x85\0\0\0\0hello";
+const CID_OF_HELLO: &str = "bafkreibm6jg3ux5qumhcn2b3flc3tyu6dmlb4xa7u5bf44yegnrjhc4yeq";
+
 /// A daemon with authentication, and a client with a key that may do everything.
 struct Audited {
     daemon: Daemon,
@@ -72,6 +76,21 @@ impl Audited {
         self.send("POST", &format!("/ipfrs.{method}"), &[("content-type", "application/grpc-web+proto")], body);
     }
 
+    /// Opens a connection that sends an object.
+    fn ingest(&self, query: &str) -> TcpStream {
+        let mut socket = TcpStream::connect(self.daemon.url().strip_prefix("http://").unwrap()).unwrap();
+        let upgrade = format!(
+            "GET /ws/ingest?{query} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nAuthorization: Bearer {}\r\n\r\n",
+            self.token
+        );
+        socket.write_all(upgrade.as_bytes()).unwrap();
+        let mut head = [0; 12];
+        socket.read_exact(&mut head).unwrap();
+        assert_eq!(&head, b"HTTP/1.1 101");
+        socket
+    }
+
     /// Checks the next line of the audit log.
     fn expect(&mut self, what: &str, target: &str, status: &str) {
         let line = self.daemon.wait_for_log("\"audit\"");
@@ -90,6 +109,16 @@ impl Audited {
 /// Returns the field with this number of a message, which is a text.
 fn text(number: u8, value: &str) -> Vec<u8> {
     [&[(number << 3) | 2, u8::try_from(value.len()).unwrap()][..], value.as_bytes()].concat()
+}
+
+/// Reads until `text` has arrived.
+fn read_until(socket: &mut TcpStream, text: &[u8]) {
+    let mut received = Vec::new();
+    while !received.windows(text.len()).any(|window| window == text) {
+        let mut byte = [0];
+        socket.read_exact(&mut byte).unwrap();
+        received.extend_from_slice(&byte);
+    }
 }
 
 #[test]
@@ -140,19 +169,24 @@ fn changes_over_http_have_one_line_with_their_outcome() {
     let stored = format!("POST /v1/auth/keys {}", created["key"]["id"].as_str().unwrap());
     audited.expect("/v1/auth/keys", &stored, &key.status);
 
-    // A connection has a line, and not each of its messages.
-    let mut socket = TcpStream::connect(audited.daemon.url().strip_prefix("http://").unwrap()).unwrap();
-    let upgrade = format!(
-        "GET /ws/ingest HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nAuthorization: Bearer {}\r\n\r\n",
-        audited.token
-    );
-    socket.write_all(upgrade.as_bytes()).unwrap();
-    let mut head = [0; 12];
-    socket.read_exact(&mut head).unwrap();
-    assert_eq!(&head, b"HTTP/1.1 101");
-    audited.expect("/ws/ingest", "GET /ws/ingest", "101");
-    drop(socket);
+    // A connection has a line at its end, and not each of its messages.
+    let mut ended = audited.ingest("name=ended");
+    ended.write_all(HELLO).unwrap();
+    ended.write_all(b"\x81\x8e\0\0\0\0{\"type\":\"end\"}").unwrap();
+    audited.expect("/ws/ingest", &format!("GET /ws/ingest ended {CID_OF_HELLO}"), "101");
+    let mut left = audited.ingest("name=left");
+    left.write_all(HELLO).unwrap();
+    read_until(&mut left, b"\"ack\"");
+    drop(left);
+    audited.expect("/ws/ingest", &format!("GET /ws/ingest left {CID_OF_HELLO}"), "101");
+    let mut wrong = audited.ingest("name=wrong");
+    wrong.write_all(HELLO).unwrap();
+    wrong.write_all(b"\x81\x81\0\0\0\0x").unwrap();
+    audited.expect("/ws/ingest", &format!("GET /ws/ingest wrong {CID_OF_HELLO}"), "invalid_input");
+    let existing = audited.ingest("name=ended");
+    audited.expect("/ws/ingest", "GET /ws/ingest ended", "conflict");
+    // The daemon would wait for clients that do not close.
+    drop((ended, wrong, existing));
 
     audited.daemon.signal(Signal::TERM);
     let (_, log) = audited.daemon.wait();

@@ -39,15 +39,15 @@ pub(super) async fn read(executor: &Executor, body: Body, boundary: String) -> R
         .map_err(|e| Error::invalid(format!("operations is not a GraphQL request: {e}")))?;
     let mut names = Vec::with_capacity(map.len());
     for (number, (name, paths)) in map.into_iter().enumerate() {
-        let paths = paths.as_array().map(Vec::as_slice).unwrap_or_default();
-        if paths.len() > 1 {
+        let Value::Array(paths) = paths else {
+            return Err(Error::invalid(format!("the file {name:?} of map has no list of paths of variables")));
+        };
+        let [path] = &*paths else {
             let why = "a file is imported while it arrives, once: send it once for each variable";
             return Err(Error::invalid(format!("the file {name:?} of map has {} variables: {why}", paths.len())));
-        }
-        for path in paths {
-            let path = path.as_str().ok_or_else(|| Error::invalid("the paths in map must be strings"))?;
-            put(&mut request, path, number)?;
-        }
+        };
+        let path = path.as_str().ok_or_else(|| Error::invalid("the paths in map must be strings"))?;
+        put(&mut request, path, number)?;
         names.push(name);
     }
     let request = of_json(&serde_json::to_vec(&request).unwrap_or_default())?;

@@ -4,6 +4,7 @@
 //! async-graphql has this protocol too, but with other close codes, with errors as results, and without a limit on the
 //! operations of a connection.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -20,8 +21,10 @@ use ipfrs_core::{Error, ErrorKind};
 use ipfrs_middleware::Client;
 use ipfrs_middleware::auth::Caller;
 use ipfrs_middleware::websocket::{Disconnected, HandshakeError, Incoming, WebSocket};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep_until};
 
 use super::GraphQl;
@@ -45,18 +48,19 @@ enum Message {
     ConnectionInit {
         /// May have the token as `Authorization`, because browsers send no headers of scripts.
         #[serde(default)]
-        payload: Value,
+        payload: Option<Map<String, Value>>,
     },
     Ping {
         #[serde(default)]
-        payload: Option<Value>,
+        payload: Option<Map<String, Value>>,
     },
     Pong {
         #[serde(default, rename = "payload")]
-        _payload: Value,
+        _payload: Option<Map<String, Value>>,
     },
     Subscribe {
         id: String,
+        #[serde(deserialize_with = "object")]
         payload: Box<Request>,
     },
     Complete {
@@ -71,7 +75,7 @@ enum Reply<'a> {
     ConnectionAck,
     Pong {
         #[serde(skip_serializing_if = "Option::is_none")]
-        payload: Option<Value>,
+        payload: Option<Map<String, Value>>,
     },
     Next {
         id: &'a str,
@@ -84,6 +88,34 @@ enum Reply<'a> {
     Complete {
         id: &'a str,
     },
+}
+
+/// Parses a message. The library also reads an object from the list of its members, which is refused here and by
+/// [`object`].
+fn parse(text: &str) -> Result<Message, String> {
+    match text.trim_ascii_start().starts_with('[') {
+        true => Err("it is a list and no object".to_owned()),
+        false => serde_json::from_str(text).map_err(|e| e.to_string()),
+    }
+}
+
+/// Reads a request from an object.
+fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<Request>, D::Error> {
+    struct Object;
+
+    impl<'de> Visitor<'de> for Object {
+        type Value = Box<Request>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object with a query")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+            Request::deserialize(MapAccessDeserializer::new(map)).map(Box::new)
+        }
+    }
+
+    deserializer.deserialize_map(Object)
 }
 
 /// A running operation.
@@ -177,13 +209,17 @@ impl Session {
         let Incoming::Text(text) = incoming else {
             return Err(Some(Close(4400, "messages are JSON text".to_owned())));
         };
-        let message = serde_json::from_str(&text).map_err(|e| Some(Close(4400, format!("Invalid message: {e}"))))?;
+        let message = parse(&text).map_err(|why| Some(Close(4400, format!("Invalid message: {why}"))))?;
+        // An operation costs as much as a request.
+        if !matches!(message, Message::Subscribe { .. }) {
+            self.pay_control(socket, text.len());
+        }
         match message {
             Message::ConnectionInit { .. } if self.is_acknowledged => {
                 Err(Some(Close(4429, "Too many initialisation requests".to_owned())))
             }
             Message::ConnectionInit { payload } => {
-                self.identify(&payload).await?;
+                self.identify(payload.as_ref()).await?;
                 self.is_acknowledged = true;
                 self.reply(socket, &Reply::ConnectionAck).await
             }
@@ -200,17 +236,18 @@ impl Session {
             Message::Subscribe { id, .. } if self.running.iter().any(|running| running.id == id) => {
                 Err(Some(Close(4409, format!("Subscriber for {id} already exists"))))
             }
-            Message::Subscribe { id, payload } => self.subscribe(socket, id, *payload).await,
+            Message::Subscribe { id, payload } => self.subscribe(socket, id, *payload, text.len()).await,
         }
     }
 
     /// Reads the token in the first message, unless the handshake had credentials.
-    async fn identify(&mut self, payload: &Value) -> Result<(), Option<Close>> {
+    async fn identify(&mut self, payload: Option<&Map<String, Value>>) -> Result<(), Option<Close>> {
         if self.caller.require_any().is_ok() {
             return Ok(());
         }
         let forbidden = |error: Error| Some(Close(4403, format!("Forbidden: {}", error.public_message())));
-        let token = payload.get("Authorization").or_else(|| payload.get("authorization")).and_then(Value::as_str);
+        let token = payload.and_then(|payload| payload.get("Authorization").or_else(|| payload.get("authorization")));
+        let token = token.and_then(Value::as_str);
         match token {
             Some(token) => {
                 self.caller = self.graphql.0.rules.auth.identify_token(token, self.client).await.map_err(forbidden)?;
@@ -220,9 +257,21 @@ impl Session {
         }
     }
 
-    /// Begins an operation, for which the rate limits take a token as for a request.
-    async fn subscribe(&mut self, socket: &mut WebSocket, id: String, request: Request) -> Result<(), Option<Close>> {
+    /// Pays for a message that begins no operation. Beyond the rate limits, the next message of the client waits.
+    fn pay_control(&self, socket: &mut WebSocket, bytes: usize) {
+        socket.delay_next(self.graphql.0.rules.rate_limits.pay_control(self.client, Some(&self.caller), bytes));
+    }
+
+    /// Begins an operation, for which the rate limits take a token as for a request. Its message has `bytes`.
+    async fn subscribe(
+        &mut self,
+        socket: &mut WebSocket,
+        id: String,
+        request: Request,
+        bytes: usize,
+    ) -> Result<(), Option<Close>> {
         if let Err(error) = self.graphql.0.rules.rate_limits.take(self.client, Some(&self.caller)) {
+            self.pay_control(socket, bytes);
             return self.reply(socket, &Reply::Error { id: &id, payload: &[request_error(&error)] }).await;
         }
         let executor: &Executor = &self.graphql.0.executor;

@@ -20,7 +20,7 @@ pub(super) enum Request {
     /// Begins a subscription, or replaces that of the same topic.
     Subscribe {
         topic: String,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "json_object::distinct")]
         filter: Option<Map<String, Value>>,
         /// Number of the last event that the client has.
         #[serde(default)]
@@ -132,5 +132,21 @@ impl Request {
                 id.as_ref()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_field_of_a_filter_is_refused() {
+        let subscribe = |filter: &str| parse(&format!(r#"{{"type":"subscribe","topic":"blocks","filter":{filter}}}"#));
+        for accepted in ["null", "{}", r#"{"action":"added"}"#] {
+            assert!(subscribe(accepted).is_ok(), "{accepted}");
+        }
+        let refused = subscribe(r#"{"action":"added","action":"removed"}"#).unwrap_err();
+        assert!(refused.public_message().contains("duplicate field `action`"), "{refused}");
+        assert!(subscribe("[]").is_err());
     }
 }

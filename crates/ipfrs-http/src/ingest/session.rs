@@ -15,6 +15,7 @@ use super::memory::{GATHERED_BYTES, HeldMemory, MESSAGE_BYTES};
 use super::messages::{Request, Response};
 use super::writer::{Batch, Sink, Stored, Writer};
 use super::{Place, Target};
+use crate::access::SessionAudit;
 use crate::json_object;
 use crate::state::AppState;
 
@@ -33,13 +34,16 @@ enum End {
     Failed,
 }
 
-/// Serves a client until its object ends.
-pub(super) async fn run(state: AppState, mut socket: WebSocket, client: Client, target: Target) {
+/// Serves a client until its object ends, and writes its line of the audit log.
+pub(super) async fn run(state: AppState, mut socket: WebSocket, client: Client, target: Target, audit: SessionAudit) {
+    let (store, name) = (target.place.name(), target.name.as_str());
     let sink = match Sink::open(&state.node, &state.memory, &target).await {
         Ok(sink) => sink,
-        Err(error) => return fail(&mut socket, &error).await,
+        Err(error) => {
+            audit.end(name, Some(&error));
+            return fail(&mut socket, &error).await;
+        }
     };
-    let (store, name) = (target.place.name(), target.name.as_str());
     let ready = Response::Ready { store, name, path: path(&state, &target), bytes: sink.bytes() };
     if socket.send(ready.text()).await == Err(Disconnected) {
         return;
@@ -59,9 +63,13 @@ pub(super) async fn run(state: AppState, mut socket: WebSocket, client: Client, 
             if stored.messages > 0 && matches!(end, End::Ended) {
                 let _ = socket.send(ack(stored)).await;
             }
+            audit.end(name, Some(&error));
             return fail(&mut socket, &error).await;
         }
     };
+    let object = stored.cid.map_or_else(|| name.to_owned(), |cid| format!("{name} {cid}"));
+    let invalid = if let End::Invalid(error) = &end { Some(error) } else { None };
+    audit.end(&object, invalid);
     if !matches!(end, End::Ended | End::Closed) {
         // The client learns what it must send again.
         let _ = socket.send(ack(stored)).await;

@@ -158,6 +158,8 @@ fn files() -> Vec<Described> {
             .query("filename", text(), "Name under which clients save the file")
             .header("Range", text(), "Instead of `offset` and `limit` (RFC 9110)")
             .header("If-None-Match", text(), "Entity tags of versions that the client has")
+            .header("If-Match", text(), "Entity tags, of which the current version must have one (else 412)")
+            .header("If-Range", text(), "Entity tag of the version to which `Range` applies")
     };
     let upload = v1(HttpMethod::Post, "/v1/stream/upload", FILES, "Upload a file, or create a resumable upload")
         .describe(
@@ -253,6 +255,8 @@ fn tensors() -> Vec<Described> {
             .query("stats", boolean(), "Statistics; as is `/stats` after the path of the file")
             .header("Range", text(), "Parts of the response with one tensor (RFC 9110)")
             .header("If-None-Match", text(), "Entity tags of versions that the client has")
+            .header("If-Match", text(), "Entity tags, of which the current version must have one (else 412)")
+            .header("If-Range", text(), "Entity tag of the version to which `Range` applies")
     };
     [
         tensor(HttpMethod::Get, "Read tensors, slices of them, their list or their statistics")

@@ -28,6 +28,7 @@ use super::parameters;
 use crate::access::StoredObject;
 use crate::body::{self, Whole};
 use crate::error::{Problem, part_text};
+use crate::json_object::Object;
 use crate::request_id::RequestId;
 use crate::state::AppState;
 
@@ -74,7 +75,7 @@ fn bounded<'de, D: Deserializer<'de>>(list: D) -> std::result::Result<Vec<PutIte
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Self::Value, A::Error> {
             let mut items = Vec::new();
             while items.len() < MAX_ITEMS {
-                let Some(item) = list.next_element()? else { return Ok(items) };
+                let Some(Object(item)) = list.next_element()? else { return Ok(items) };
                 items.push(item);
             }
             while list.next_element::<IgnoredAny>()?.is_some() {}

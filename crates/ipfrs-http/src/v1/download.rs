@@ -12,7 +12,7 @@ use ipfrs_core::{Error, Result};
 use ipfrs_middleware::Representation;
 use ipfrs_node::{ContentPath, Expected, FileContent, Object, ObjectKind, Span, expecting};
 
-use super::parameters::{repeated, unknown};
+use super::parameters::{pairs, repeated, unknown};
 use super::refusal::Refusal;
 use crate::access::check_root;
 use crate::body::header_text;
@@ -134,7 +134,7 @@ struct Query {
 impl Query {
     fn read(query: &str) -> Result<Self> {
         let mut read = Self::default();
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        for (name, value) in pairs(query)? {
             let bytes = || {
                 let parsed = value.parse();
                 parsed.map_err(|_| Error::invalid(format!("invalid {name} {value:?}: use a number of bytes")))

@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use http::Uri;
 use http::request::Parts;
 use ipfrs_core::{Error, Result};
+use percent_encoding::percent_decode_str;
 
 use crate::error::Problem;
 use crate::path_parameter;
@@ -32,12 +33,26 @@ pub(super) async fn none(Extension(id): Extension<RequestId>, request: Request, 
     }
 }
 
+/// Returns the names and values of a query.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for bytes that are not UTF-8, in place of which a name or value
+/// would have other characters.
+pub(super) fn pairs(query: &str) -> Result<form_urlencoded::Parse<'_>> {
+    match percent_decode_str(query).decode_utf8() {
+        Ok(_) => Ok(form_urlencoded::parse(query.as_bytes())),
+        Err(e) => {
+            Err(Error::invalid("the query has bytes that are not UTF-8: encode its text as UTF-8").with_source(e))
+        }
+    }
+}
+
 /// Checks that a request has no query.
 ///
 /// # Errors
 /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) otherwise.
 pub(super) fn check_none(uri: &Uri) -> Result<()> {
-    match form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).next() {
+    match pairs(uri.query().unwrap_or_default())?.next() {
         Some((name, _)) => Err(unknown(&name, "this route has none")),
         None => Ok(()),
     }
@@ -49,7 +64,7 @@ pub(super) fn check_none(uri: &Uri) -> Result<()> {
 /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) for another parameter, and if it is there twice.
 pub(super) fn only(uri: &Uri, parameter: &str) -> Result<Option<String>> {
     let mut only = None;
-    for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+    for (name, value) in pairs(uri.query().unwrap_or_default())? {
         if name != parameter {
             return Err(unknown(&name, &format!("use {parameter}")));
         }

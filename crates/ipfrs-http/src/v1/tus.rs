@@ -167,6 +167,9 @@ async fn create(state: &AppState, request: Request) -> Result<Response, Refusal>
     check_version(headers)?;
     check_extensions(headers)?;
     let length = number(headers, &UPLOAD_LENGTH)?;
+    if headers.contains_key(&UPLOAD_OFFSET) && number(headers, &UPLOAD_OFFSET)? != 0 {
+        return Err(Error::invalid("Upload-Offset of a new upload is 0: send the file from its beginning").into());
+    }
     let metadata = Metadata::read(headers)?;
     let Query { mut options, operation } = Query::read(&request)?;
     options.filename = options.filename.or(metadata.filename);
@@ -205,6 +208,13 @@ async fn patch(state: &AppState, request: Request, upload: &str) -> Result<Respo
         return Err(Refusal::media_type(format!("a PATCH request requires Content-Type: {OFFSET_OCTET_STREAM}")));
     }
     let offset = number(request.headers(), &UPLOAD_OFFSET)?;
+    if request.headers().contains_key(&UPLOAD_LENGTH) {
+        let sent = number(request.headers(), &UPLOAD_LENGTH)?;
+        let length = state.node.upload_status(upload).await?.length;
+        if sent != length {
+            return Err(Error::invalid(format!("Upload-Length is {sent}, and was {length}: it cannot change")).into());
+        }
+    }
     let announced = http_body::Body::size_hint(request.body()).exact();
     let upload = state.node.continue_upload(upload, offset, announced, body::pieces(request.into_body())).await?;
     Ok(with_stored(&upload, (StatusCode::NO_CONTENT, headers_of(&upload))))

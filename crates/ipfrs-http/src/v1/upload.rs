@@ -12,7 +12,7 @@ use ipfrs_node::{OperationId, UploadOptions, Uploaded};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::parameters::repeated;
+use super::parameters::{pairs, repeated};
 use super::refusal::Refusal;
 use crate::access::StoredObject;
 use crate::body::{self, header_text};
@@ -87,7 +87,7 @@ impl Query {
         let mut options = UploadOptions::default();
         let mut operation = operation_id(request.headers())?;
         let mut names = HashSet::new();
-        for (name, value) in form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()) {
+        for (name, value) in pairs(request.uri().query().unwrap_or_default())? {
             let value = value.into_owned();
             if !names.insert(name.clone()) {
                 return Err(repeated(&name).into());

@@ -4,7 +4,7 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result};
 use ipfrs_node::{TensorFile, TensorFormat, TensorRequest};
 
-use crate::v1::parameters::unknown;
+use crate::v1::parameters::{pairs, unknown};
 
 /// View of a file that is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -46,7 +46,7 @@ impl TensorQuery {
             None,
             Self { view: View::Tensors, request: TensorRequest::default(), only_tensors: None, filename: None },
         );
-        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+        for (key, value) in pairs(query)? {
             let is_twice = match key.as_ref() {
                 "name" => {
                     parsed.request.names.push(value.into_owned());
