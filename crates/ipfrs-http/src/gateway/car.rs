@@ -116,13 +116,17 @@ impl CarRequest {
 }
 
 impl Parameters {
+    /// Sets a parameter, unless it has a value already: of a repeated one, the first counts. Unknown parameters, and
+    /// those without a value, are ignored.
     fn set(&mut self, name: &str, value: &str) {
-        let value = Some(value.to_owned()).filter(|value| !value.is_empty());
-        match name {
-            "version" => self.version = value,
-            "order" => self.order = value,
-            "dups" => self.dups = value,
-            _ => {}
+        let parameter = match name {
+            "version" => &mut self.version,
+            "order" => &mut self.order,
+            "dups" => &mut self.dups,
+            _ => return,
+        };
+        if parameter.is_none() && !value.is_empty() {
+            *parameter = Some(value.to_owned());
         }
     }
 
@@ -219,6 +223,9 @@ mod tests {
             ("", "application/vnd.ipld.car;q=0.5;dups=y, application/vnd.ipld.car;q=0.7;dups=n", false),
             ("", "application/vnd.ipld.raw;dups=y, application/vnd.ipld.car", false),
             ("car-version=&car-order=&car-dups=", "", false),
+            ("car-dups=y&car-dups=n&car-dups=", "", true),
+            ("car-dups=&car-dups=y&car-dups=x", "application/vnd.ipld.car;dups=n", true),
+            ("car-version=1&car-version=2", "application/vnd.ipld.car;dups=n;dups=y", false),
         ] {
             assert_eq!(parse(query, accept).unwrap().repeats, repeats, "{query} {accept}");
         }
