@@ -12,7 +12,7 @@ pub(crate) mod cors;
 mod deserialised;
 pub(crate) mod disposition;
 pub(crate) mod error_page;
-mod escape;
+pub(crate) mod escape;
 pub(crate) mod format;
 mod freshness;
 #[cfg(any(test, fuzzing))]

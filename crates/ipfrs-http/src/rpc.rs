@@ -131,6 +131,10 @@ fn redirect_of(uri: &Uri) -> Option<Response> {
             part => parts.push(part),
         }
     }
+    // A path that leaves the RPC is not found: browsers take `/\` at its beginning for the beginning of a host.
+    if !parts.starts_with(&["api", "v0"]) {
+        return None;
+    }
     let end = if path.ends_with('/') || path == "/api/v0" { "/" } else { "" };
     let query = uri.query().map_or_else(String::new, |query| format!("?{query}"));
     Some(Redirect::temporary(&format!("/{}{end}{query}", parts.join("/"))).into_response())
@@ -169,4 +173,28 @@ pub(crate) async fn guard(State(state): State<AppState>, request: Request, next:
     }
     let deadline: Option<RequestDeadline> = request.extensions().get().cloned();
     in_time(deadline, next.run(request), |error| RpcError::Command(error).into_response()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::LOCATION;
+
+    use super::*;
+
+    #[test]
+    fn redirects_stay_below_the_rpc() {
+        for (target, expected) in [
+            ("/api/v0//id?x=//y", Some("/api/v0/id?x=//y")),
+            ("/api/v0/../v0/./id", Some("/api/v0/id")),
+            ("/api/v0", Some("/api/v0/")),
+            ("/api/v0/id", None),
+            ("/api/v0/../../\\evil.example/x", None),
+            ("/api/v0/../..//evil.example/x", None),
+            ("/api/v0/../v00/x", None),
+        ] {
+            let redirect = redirect_of(&target.parse().unwrap());
+            let location = redirect.as_ref().map(|redirect| redirect.headers()[LOCATION].to_str().unwrap());
+            assert_eq!(location, expected, "{target}");
+        }
+    }
 }

@@ -160,3 +160,23 @@ async fn arguments_are_bounded_in_number_and_bytes() {
     assert_eq!(answer.status, 500);
     assert!(String::from_utf8_lossy(&answer.body).contains("exceeds 8192 bytes"), "{answer:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn multipart_type_without_a_body_is_ignored() {
+    let gateway = TestGateway::start().await;
+    for (command, status) in [
+        ("block/stat?arg=bafkqaaa", 200),
+        ("pin/ls", 200),
+        ("block/stat", 400),
+        ("add", 400),
+        ("files/write?arg=/x&create=true", 400),
+    ] {
+        for kind in ["multipart/mixed", "Multipart/Mixed; boundary=b"] {
+            let response = gateway.rpc(command).header("content-type", kind).send().await.unwrap();
+            assert_eq!(response.status(), status, "{command} {kind}");
+        }
+    }
+    // Kubo refuses an empty form too.
+    let request = gateway.rpc("block/stat?arg=bafkqaaa").header("content-type", "multipart/form-data");
+    assert!(rpc_failure(request.send().await.unwrap()).await.contains("boundary"));
+}

@@ -64,7 +64,7 @@ fn is_invisible(c: char) -> bool {
 
 /// Returns the value of `Location` or `Content-Location` for a URL, of which parts may be as the client sent them. Some
 /// clients, such as curl, send queries unencoded.
-pub(super) fn url_header(url: &str) -> HeaderValue {
+pub(crate) fn url_header(url: &str) -> HeaderValue {
     header_text(&utf8_percent_encode(url, CONTROLS).to_string())
 }
 

@@ -80,6 +80,7 @@ impl Args {
         }
         let found = uri_arguments(request.uri().path(), request.uri().query().unwrap_or_default(), definition);
         let UriArguments { mut arguments, mut paths, options } = found;
+        multipart::remove_type_of_no_body(&mut request);
         let is_multipart = multipart::boundary(request.headers())?.is_some();
         if let Some(file) = definition.file().filter(|_| !is_multipart && !has_body(&request)) {
             return Err(RpcError::Request(format!("file argument '{}' is required", file.name)));

@@ -42,6 +42,16 @@ pub(super) fn boundary(headers: &HeaderMap) -> Result<Option<String>> {
     }
 }
 
+/// Removes the type of an empty body that is multipart but no form. As in Kubo, such a request has no body.
+pub(super) fn remove_type_of_no_body(request: &mut Request) {
+    let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let content_type = content_type.trim_start().to_ascii_lowercase();
+    let is_other = content_type.starts_with("multipart/") && !content_type.starts_with("multipart/form-data");
+    if is_other && http_body::Body::is_end_stream(request.body()) {
+        request.headers_mut().remove(CONTENT_TYPE);
+    }
+}
+
 /// Converts an error of a multipart body to an error worded for the client.
 fn multipart_error(error: multer::Error) -> Error {
     match error {

@@ -1,0 +1,6 @@
+--abc
+Content-Disposition: form-data; name="file"; filename="x"
+
+bafkqaaa
+
+--abc--
