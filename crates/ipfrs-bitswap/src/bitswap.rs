@@ -305,6 +305,11 @@ impl Bitswap {
         connected.map(|peer| peer.protect()).map_err(failed)
     }
 
+    /// Waits until another peer connects, from the call on.
+    pub fn next_connection(&self) -> impl Future<Output = ()> {
+        self.context().peers.next_connection()
+    }
+
     /// Closes all connections to a peer. Returns whether there were any. The node connects again to a configured peer.
     pub async fn disconnect(&self, peer: PeerId) -> bool {
         let connected = self.context().peers.get(&peer);

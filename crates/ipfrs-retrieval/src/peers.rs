@@ -131,6 +131,26 @@ impl PeerSession {
         }
     }
 
+    /// Fetches a block as [`Self::get`] does, but waits until a connected peer has it, also one that connects later.
+    /// Returns `None` if Bitswap cannot fetch such a block, and when the node ends.
+    pub(crate) async fn get_when_available(&self, cid: &Cid) -> Option<(Block, MessageMemory)> {
+        let Inner { bitswap, session, last_delivery, .. } = &*self.0;
+        let mut received = pin!(session.receive_when_available(cid));
+        loop {
+            let another = bitswap.next_connection();
+            let connected = bitswap.peers().into_iter().map(|peer| peer.id).take(MAX_OTHER_PEERS);
+            session.add_providers(without_addresses(connected));
+            tokio::select! {
+                received = &mut received => {
+                    let received = received.ok()?;
+                    *last_delivery.lock() = Some(Instant::now());
+                    return Some((received.block, received.memory));
+                }
+                () = another => {}
+            }
+        }
+    }
+
     /// Connects to the peers that the operator has chosen and that are not connected, unless that was tried after
     /// `since`. Returns whether the session has another peer.
     pub(crate) async fn reconnect(&self, since: Instant) -> bool {

@@ -82,6 +82,20 @@ impl Session {
     /// # Errors
     /// As [`Self::get`].
     pub async fn receive(&self, cid: &Cid) -> Result<Received> {
+        self.request(cid, false).await
+    }
+
+    /// Does the same as [`Self::receive`], but waits until a peer has the block, if none of the known ones has it. The
+    /// peers remember the want, and those that are added later are asked, too.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Unavailable`] if the node is shut down.
+    /// - [`ErrorKind::Unsupported`] for an unknown hash function and a truncated digest.
+    pub async fn receive_when_available(&self, cid: &Cid) -> Result<Received> {
+        self.request(cid, true).await
+    }
+
+    async fn request(&self, cid: &Cid, is_patient: bool) -> Result<Received> {
         if let Some(data) = identity_payload(cid) {
             let block = Block::trusted(*cid, Bytes::copy_from_slice(data));
             return Ok(Received { block, memory: MessageMemory::default() });
@@ -94,7 +108,7 @@ impl Session {
         let waiter = self.0.next_waiter.fetch_add(1, Ordering::Relaxed);
         let (reply, received) = oneshot::channel();
         let mut guard = Waiter { session: self, cid: *cid, waiter, is_waiting: true };
-        self.0.events.send(SessionEvent::Get { cid: *cid, waiter, reply }).ok();
+        self.0.events.send(SessionEvent::Get { cid: *cid, waiter, is_patient, reply }).ok();
         let result = received.await;
         guard.is_waiting = false;
         result.unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "the Bitswap node is shut down")))

@@ -1,9 +1,10 @@
 //! Blocks between nodes.
 
+use std::pin::pin;
 use std::slice;
 
 use futures::stream::FuturesUnordered;
-use futures::{FutureExt as _, StreamExt as _};
+use futures::{FutureExt as _, StreamExt as _, poll};
 use ipfrs_bitswap::{BitswapConfig, Outcome};
 use ipfrs_core::ErrorKind;
 
@@ -76,6 +77,47 @@ async fn block_that_no_peer_has_is_not_found() {
     let error = session.get(missing.cid()).await.unwrap_err();
     assert_eq!((error.kind(), error.missing_block()), (ErrorKind::NotFound, Some(*missing.cid())));
     assert_eq!(attempts.outcomes(server.bitswap.peer_id()), [Outcome::Connected, Outcome::DontHave]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn patient_caller_receives_a_block_that_is_stored_later() {
+    let (server, client) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    let session = client.bitswap.session(None);
+    let late = block(1, 5000);
+    let mut patient = pin!(session.receive_when_available(late.cid()));
+    assert!(poll!(&mut patient).is_pending());
+    assert_eq!(session.get(late.cid()).await.unwrap_err().kind(), ErrorKind::Unavailable, "others do not wait");
+    let connected = client.bitswap.next_connection();
+    session.add_providers(vec![server.provider()]);
+    connected.await;
+    assert_eq!(session.get(late.cid()).await.unwrap_err().missing_block(), Some(*late.cid()));
+    assert!(poll!(&mut patient).is_pending());
+    assert_eq!(client.bitswap.wantlist(None), [*late.cid()]);
+    assert_eq!(server.bitswap.wantlist(Some(client.bitswap.peer_id())), [*late.cid()], "the peer remembers it");
+    server.blocks.insert(&late);
+    server.bitswap.notify(&[*late.cid()]);
+    assert_eq!(patient.await.unwrap().block, late);
+    assert!(client.bitswap.wantlist(None).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn want_of_a_patient_caller_ends_with_the_caller() {
+    let (server, client) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    let session = client.bitswap.session(None);
+    session.add_providers(vec![server.provider()]);
+    let missing = blocks(20, 10);
+    let mut patient: Vec<_> =
+        missing.iter().map(|block| Box::pin(session.receive_when_available(block.cid()))).collect();
+    for caller in &mut patient {
+        assert!(poll!(caller).is_pending());
+    }
+    let wanted = || server.bitswap.wantlist(Some(client.bitswap.peer_id())).len();
+    until(|| wanted() == missing.len()).await;
+    drop(patient);
+    until(|| wanted() == 0 && client.bitswap.wantlist(None).is_empty()).await;
+    // A peer that lacks what patient callers want is not dropped for it.
+    server.blocks.insert(&missing[0]);
+    assert_eq!(session.get(missing[0].cid()).await.unwrap(), missing[0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
