@@ -210,6 +210,12 @@ async fn commands_about_peers_report_real_state() {
     assert_eq!((seen["Direction"].as_u64(), &seen["Peer"]), (Some(1), &gateway.rpc_json("id").await["ID"]));
     let of_peer = gateway.rpc_json(&format!("id?arg={id}")).await;
     assert_eq!((&of_peer["ID"], &of_peer["PublicKey"]), (&json!(id), &origin.rpc_json("id").await["PublicKey"]));
+    // The peer says the same of itself, once it has done so.
+    let agent = async || gateway.rpc_json(&format!("id?arg={id}")).await["AgentVersion"].clone();
+    while agent().await == "" {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(agent().await, origin.rpc_json("id").await["AgentVersion"]);
     assert!(gateway.rpc_json("swarm/addrs").await["Addrs"][&id].is_array());
     assert_eq!(origin.rpc_json("swarm/addrs/local?id=true").await["Strings"], json!([address]));
     assert_eq!(origin.rpc_json("swarm/addrs/listen").await["Strings"], json!([bare]));
