@@ -156,7 +156,9 @@ async fn commands_wait_for_content_that_a_peer_stores_later() {
     connect(&gateway, &origin).await;
     until_wanted(json!([{ "/": cid }])).await;
     let id = gateway.rpc_json("id").await["ID"].as_str().unwrap().to_owned();
-    assert_eq!(origin.rpc_json(&format!("bitswap/wantlist?peer={id}")).await["Keys"], json!([{ "/": cid }]));
+    while origin.rpc_json(&format!("bitswap/wantlist?peer={id}")).await["Keys"] != json!([{ "/": cid }]) {
+        tokio::task::yield_now().await;
+    }
     assert_eq!(gateway.get(&format!("/ipfs/{cid}")).await.status(), 504, "the gateway does not wait");
     assert_eq!(origin.add("raw-leaves=true&cid-version=1", "later").await, cid);
     assert_eq!(waiting.await.unwrap().unwrap().text().await.unwrap(), "later");

@@ -28,8 +28,8 @@ use crate::outcome::Trace;
 pub struct Session(Arc<Handle>);
 
 struct Handle {
-    /// Keeps the node running.
-    _node: Bitswap,
+    /// The node, which the session keeps running.
+    node: Bitswap,
     events: SessionSender,
     next_waiter: AtomicU64,
 }
@@ -53,7 +53,7 @@ impl Bitswap {
     pub fn session(&self, trace: Option<Trace>) -> Session {
         let (events, received) = mpsc::unbounded_channel();
         tokio::spawn(actor::run(self.network().clone(), trace, events.clone(), received));
-        Session(Arc::new(Handle { _node: self.clone(), events, next_waiter: AtomicU64::new(0) }))
+        Session(Arc::new(Handle { node: self.clone(), events, next_waiter: AtomicU64::new(0) }))
     }
 }
 
@@ -86,13 +86,16 @@ impl Session {
     }
 
     /// Does the same as [`Self::receive`], but waits until a peer has the block, if none of the known ones has it. The
-    /// peers remember the want, and those that are added later are asked, too.
+    /// peers remember the want, and those that are added later are asked, too. Beyond 512 callers, further ones do not
+    /// wait.
     ///
     /// # Errors
     /// - [`ErrorKind::Unavailable`] if the node is shut down.
     /// - [`ErrorKind::Unsupported`] for an unknown hash function and a truncated digest.
+    /// - As [`Self::get`] if there are too many callers.
     pub async fn receive_when_available(&self, cid: &Cid) -> Result<Received> {
-        self.request(cid, true).await
+        let permit = self.0.node.network().context.patient.try_acquire();
+        self.request(cid, permit.is_ok()).await
     }
 
     async fn request(&self, cid: &Cid, is_patient: bool) -> Result<Received> {

@@ -121,6 +121,25 @@ async fn want_of_a_patient_caller_ends_with_the_caller() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn patient_callers_have_a_limit() {
+    let client = node(config(Transport::Tcp)).await;
+    let session = client.bitswap.session(None);
+    let missing = block(1, 10);
+    let mut patient: Vec<_> = (0..512).map(|_| Box::pin(session.receive_when_available(missing.cid()))).collect();
+    for caller in &mut patient {
+        assert!(poll!(caller).is_pending());
+    }
+    let refused = session.receive_when_available(missing.cid()).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable);
+    drop(patient.pop());
+    let mut next = pin!(session.receive_when_available(missing.cid()));
+    // The session handles calls in their order.
+    assert!(poll!(&mut next).is_pending());
+    assert_eq!(session.get(missing.cid()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(poll!(&mut next).is_pending());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn peer_is_dropped_after_16_dont_haves_in_a_row() {
     let (server, client) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
     let attempts = Attempts::default();
