@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::car::raw_cid;
 use crate::content::bytes;
 use crate::harness::{TestGateway, ndjson, rpc_failure, rpc_refusal};
 use crate::source_server::{SourceServer, always};
@@ -26,7 +25,7 @@ pub(crate) async fn listening(change: impl FnOnce(&mut ipfrs_interface::Config))
 }
 
 /// Starts a gateway that connects to peers, but to which none can connect.
-async fn calling(change: impl FnOnce(&mut ipfrs_interface::Config)) -> TestGateway {
+pub(crate) async fn calling(change: impl FnOnce(&mut ipfrs_interface::Config)) -> TestGateway {
     TestGateway::start_with(|config| {
         config.retrieval.bitswap.enabled = true;
         config.retrieval.bitswap.listen = Vec::new();
@@ -40,7 +39,7 @@ pub(crate) async fn peer_address(gateway: &TestGateway) -> String {
     gateway.rpc_json("id").await["Addresses"][0].as_str().unwrap().to_owned()
 }
 
-async fn connect(from: &TestGateway, to: &TestGateway) {
+pub(crate) async fn connect(from: &TestGateway, to: &TestGateway) {
     let address = peer_address(to).await;
     let id = address.rsplit('/').next().unwrap();
     let connected = from.rpc_json(&format!("swarm/connect?arg={address}")).await;
@@ -141,37 +140,6 @@ async fn every_front_end_retrieves_from_peers() {
     let mut blocks = BlockServiceClient::new(gateway.channel());
     let block = blocks.get_block(GetBlockRequest { cid: cid.clone() }).await.unwrap().into_inner();
     assert!(block.block.unwrap().data.len() > 100);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn commands_wait_for_content_that_a_peer_stores_later() {
-    let (origin, gateway) = (listening(|_| {}).await, calling(|_| {}).await);
-    let cid = raw_cid(b"later");
-    let until_wanted = async |wanted: Value| {
-        while gateway.rpc_json("bitswap/wantlist").await["Keys"] != wanted {
-            tokio::task::yield_now().await;
-        }
-    };
-    let waiting = tokio::spawn(gateway.rpc(&format!("block/get?arg={cid}")).send());
-    connect(&gateway, &origin).await;
-    until_wanted(json!([{ "/": cid }])).await;
-    let id = gateway.rpc_json("id").await["ID"].as_str().unwrap().to_owned();
-    while origin.rpc_json(&format!("bitswap/wantlist?peer={id}")).await["Keys"] != json!([{ "/": cid }]) {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(gateway.get(&format!("/ipfs/{cid}")).await.status(), 504, "the gateway does not wait");
-    assert_eq!(origin.add("raw-leaves=true&cid-version=1", "later").await, cid);
-    assert_eq!(waiting.await.unwrap().unwrap().text().await.unwrap(), "later");
-    until_wanted(json!([])).await;
-
-    let missing = raw_cid(b"missing");
-    for command in ["block/get", "pin/add", "dag/get"] {
-        let command = format!("{command}?arg={missing}&timeout=50ms");
-        let refused = rpc_failure(gateway.rpc(&command).send().await.unwrap()).await;
-        assert_eq!(refused, "context deadline exceeded: timeout=50ms expired", "{command}");
-    }
-    until_wanted(json!([])).await;
-    rpc_failure(gateway.rpc(&format!("block/get?arg={missing}&offline=true")).send().await.unwrap()).await;
 }
 
 /// A safetensors file of two tensors of 1 MiB each.

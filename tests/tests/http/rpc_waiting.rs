@@ -1,0 +1,38 @@
+//! Commands wait for content that peers do not have yet.
+
+use serde_json::{Value, json};
+
+use crate::car::raw_cid;
+use crate::harness::rpc_failure;
+use crate::peers::{calling, connect, listening};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_wait_for_content_that_a_peer_stores_later() {
+    let (origin, gateway) = (listening(|_| {}).await, calling(|_| {}).await);
+    let cid = raw_cid(b"later");
+    let until_wanted = async |wanted: Value| {
+        while gateway.rpc_json("bitswap/wantlist").await["Keys"] != wanted {
+            tokio::task::yield_now().await;
+        }
+    };
+    let waiting = tokio::spawn(gateway.rpc(&format!("block/get?arg={cid}")).send());
+    connect(&gateway, &origin).await;
+    until_wanted(json!([{ "/": cid }])).await;
+    let id = gateway.rpc_json("id").await["ID"].as_str().unwrap().to_owned();
+    while origin.rpc_json(&format!("bitswap/wantlist?peer={id}")).await["Keys"] != json!([{ "/": cid }]) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(gateway.get(&format!("/ipfs/{cid}")).await.status(), 504, "the gateway does not wait");
+    assert_eq!(origin.add("raw-leaves=true&cid-version=1", "later").await, cid);
+    assert_eq!(waiting.await.unwrap().unwrap().text().await.unwrap(), "later");
+    until_wanted(json!([])).await;
+
+    let missing = raw_cid(b"missing");
+    for command in ["block/get", "pin/add", "dag/get"] {
+        let command = format!("{command}?arg={missing}&timeout=50ms");
+        let refused = rpc_failure(gateway.rpc(&command).send().await.unwrap()).await;
+        assert_eq!(refused, "context deadline exceeded: timeout=50ms expired", "{command}");
+    }
+    until_wanted(json!([])).await;
+    rpc_failure(gateway.rpc(&format!("block/get?arg={missing}&offline=true")).send().await.unwrap()).await;
+}
