@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Cid, identity_payload};
 use libp2p::PeerId;
 use tokio::sync::mpsc;
@@ -14,15 +15,15 @@ use crate::peer::Peer;
 use crate::wire::{Version, WantKind};
 
 /// Maximum number of peers that are asked for one block.
-const MAX_ASKED: usize = 64;
+const MAX_PEERS: usize = 64;
 
 /// Peers that are asked whether they have a block. The wants end with this value.
-struct Asked {
+struct PresenceQuery {
     id: SessionId,
     peers: Vec<Arc<Peer>>,
 }
 
-impl Drop for Asked {
+impl Drop for PresenceQuery {
     fn drop(&mut self) {
         for peer in &self.peers {
             peer.wants.lock().detach(self.id);
@@ -34,9 +35,12 @@ impl Drop for Asked {
 impl Bitswap {
     /// Asks connected peers whether they have a block, 64 of them at most. Returns those that have it, up to `most`.
     /// It waits until so many are known, all have responded, or `retrieval.bitswap.response_timeout_seconds` have
-    /// passed. Peers that only know older versions of the protocol cannot respond, and are not asked.
+    /// passed. Peers that only know older versions of the protocol cannot respond, and are not asked. None is asked for
+    /// a block that this node cannot verify.
     pub async fn holders(&self, cid: &Cid, most: usize) -> Vec<PeerId> {
-        if identity_payload(cid).is_some() {
+        let hash = cid.hash();
+        let is_verifiable = HashFunction::from_code(hash.code()).is_ok_and(|known| known.is_whole(hash.size().into()));
+        if identity_payload(cid).is_some() || !is_verifiable {
             return Vec::new();
         }
         let context = &self.network().context;
@@ -47,20 +51,20 @@ impl Bitswap {
             identity.protocols.iter().any(|protocol| protocol == current)
         };
         let (events, mut received) = mpsc::unbounded_channel();
-        let mut asked = Asked { id: SessionId::next(), peers: Vec::new() };
-        for peer in context.peers.all().into_iter().filter(can_respond).take(MAX_ASKED) {
+        let mut query = PresenceQuery { id: SessionId::next(), peers: Vec::new() };
+        for peer in context.peers.all().into_iter().filter(can_respond).take(MAX_PEERS) {
             let mut wants = peer.wants.lock();
-            wants.attach(asked.id, events.clone());
-            wants.want(*cid, WantKind::Have, asked.id);
+            wants.attach(query.id, events.clone());
+            wants.want(*cid, WantKind::Have, query.id);
             // A peer that closed before it was attached sends no event.
             if peer.closed.is_cancelled() {
                 wants.disconnected();
             }
             drop(wants);
             peer.wants_changed.notify_one();
-            asked.peers.push(peer);
+            query.peers.push(peer);
         }
-        let mut waiting: HashSet<PeerId> = asked.peers.iter().map(|peer| peer.id).collect();
+        let mut waiting: HashSet<PeerId> = query.peers.iter().map(|peer| peer.id).collect();
         let deadline = Instant::now() + context.config.response_timeout();
         let mut holders = Vec::new();
         while holders.len() < most && !waiting.is_empty() {
