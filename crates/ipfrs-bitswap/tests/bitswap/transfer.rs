@@ -2,11 +2,13 @@
 
 use std::pin::pin;
 use std::slice;
+use std::time::Duration;
 
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _, poll};
 use ipfrs_bitswap::{BitswapConfig, Outcome};
 use ipfrs_core::ErrorKind;
+use tokio::time::timeout;
 
 use crate::harness::{Attempts, Transport, block, blocks, config, fetch_all, node, node_with_reads, until};
 
@@ -118,6 +120,22 @@ async fn want_of_a_patient_caller_ends_with_the_caller() {
     // A peer that lacks what patient callers want is not dropped for it.
     server.blocks.insert(&missing[0]);
     assert_eq!(session.get(missing[0].cid()).await.unwrap(), missing[0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn peer_that_connects_again_is_asked_for_patient_callers() {
+    let (server, client) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    let session = client.bitswap.session(None);
+    session.add_providers(vec![server.provider()]);
+    let late = block(1, 5000);
+    let mut patient = pin!(session.receive_when_available(late.cid()));
+    assert!(poll!(&mut patient).is_pending());
+    assert_eq!(session.get(late.cid()).await.unwrap_err().missing_block(), Some(*late.cid()));
+    // Without a notification, the peer does not serve the want that it has.
+    server.blocks.insert(&late);
+    assert!(client.bitswap.disconnect(server.bitswap.peer_id()).await);
+    let received = timeout(Duration::from_secs(60), patient).await.expect("the peer is asked within a minute");
+    assert_eq!(received.unwrap().block, late);
 }
 
 #[tokio::test(flavor = "multi_thread")]

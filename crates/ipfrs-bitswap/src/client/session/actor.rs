@@ -182,7 +182,7 @@ impl Actor {
             peer.wants.lock().disconnected();
         }
         self.peers.get(number).link = Link::Connected(peer);
-        self.wants.resume_all();
+        self.wants.resume_all(number);
         self.record(number, Request::Connect, None, Outcome::Connected, 0, duration, None);
     }
 

@@ -89,9 +89,15 @@ impl WantTable {
         }
     }
 
-    /// Puts all suspended wants into the queue.
-    pub(super) fn resume_all(&mut self) {
-        self.queue.extend(self.suspended.drain());
+    /// Puts all suspended wants into the queue for a peer that has connected. It is asked even if it refused them on an
+    /// earlier connection, because it remembers no want of that.
+    pub(super) fn resume_all(&mut self, connected: usize) {
+        for cid in self.suspended.drain() {
+            if let Some(want) = self.wants.get_mut(&cid) {
+                want.clear_peer(connected);
+            }
+            self.queue.push_back(cid);
+        }
     }
 
     /// Removes a caller. Returns the want if it was the last caller.
