@@ -267,6 +267,12 @@ impl Bitswap {
         if configured.is_empty() { self.listen_addrs() } else { configured.clone() }
     }
 
+    /// Ends the calls of [`Session::receive_when_available`](crate::Session::receive_when_available), running and later
+    /// ones. The node still exchanges blocks, until [`shutdown`](Self::shutdown).
+    pub fn end_waits(&self) {
+        self.context().waits_ended.cancel();
+    }
+
     /// Closes all connections and ends all sessions. Later calls and calls on clones return at once.
     pub async fn shutdown(&self) {
         self.context().stop.cancel();
@@ -305,7 +311,8 @@ impl Bitswap {
         connected.map(|peer| peer.protect()).map_err(failed)
     }
 
-    /// Waits until another peer connects, from the call on.
+    /// Waits until a peer connects that was not connected before. Connections since the call count, even before the first
+    /// poll.
     pub fn next_connection(&self) -> impl Future<Output = ()> {
         self.context().peers.next_connection()
     }

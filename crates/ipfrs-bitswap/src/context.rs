@@ -38,6 +38,8 @@ pub(crate) struct Context {
     pub reads: Semaphore,
     /// Permits to wait for a peer that has a block.
     pub patient: Semaphore,
+    /// Cancelled when callers no longer wait for such a peer.
+    pub waits_ended: CancellationToken,
     /// Peers to disconnect.
     disconnects: mpsc::UnboundedSender<PeerId>,
     /// Addresses on which this node listens.
@@ -64,6 +66,7 @@ impl Context {
             send_memory: Arc::new(Semaphore::new(memory)),
             reads: Semaphore::new(MAX_READS),
             patient: Semaphore::new(MAX_PATIENT),
+            waits_ended: CancellationToken::new(),
             disconnects,
             listen_addrs: RwLock::default(),
             stop: CancellationToken::new(),

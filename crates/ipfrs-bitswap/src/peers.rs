@@ -49,7 +49,8 @@ impl Peers {
         (peer, is_new)
     }
 
-    /// Waits until another peer connects, from the call on.
+    /// Waits until a peer connects that was not connected before. Connections since the call count, even before the first
+    /// poll.
     pub(crate) fn next_connection(&self) -> Notified<'_> {
         self.connected.notified()
     }

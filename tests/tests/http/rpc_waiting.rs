@@ -1,6 +1,9 @@
 //! Commands wait for content that peers do not have yet.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::car::raw_cid;
 use crate::harness::rpc_failure;
@@ -35,4 +38,24 @@ async fn commands_wait_for_content_that_a_peer_stores_later() {
     }
     until_wanted(json!([])).await;
     rpc_failure(gateway.rpc(&format!("block/get?arg={missing}&offline=true")).send().await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_that_wait_for_peers_fail_when_the_daemon_stops() {
+    let origin = listening(|_| {}).await;
+    let gateway = calling(|config| {
+        config.retrieval.timeout_seconds = 3_600;
+        config.gateway.retrieval_timeout_seconds = 3_600;
+        config.server.shutdown_grace_seconds = 3_600;
+    })
+    .await;
+    connect(&gateway, &origin).await;
+    let cid = raw_cid(b"missing");
+    let waiting = tokio::spawn(gateway.rpc(&format!("block/get?arg={cid}")).send());
+    while gateway.rpc_json("bitswap/wantlist").await["Keys"] != json!([{ "/": cid }]) {
+        tokio::task::yield_now().await;
+    }
+    timeout(Duration::from_secs(60), gateway.stop()).await.expect("the daemon does not wait for the block");
+    let refused = rpc_failure(waiting.await.unwrap().unwrap()).await;
+    assert!(refused.contains(&cid), "{refused}");
 }

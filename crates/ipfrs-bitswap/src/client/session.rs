@@ -90,12 +90,18 @@ impl Session {
     /// wait.
     ///
     /// # Errors
-    /// - [`ErrorKind::Unavailable`] if the node is shut down.
+    /// - [`ErrorKind::Unavailable`] if the node is shut down, and after [`Bitswap::end_waits`].
     /// - [`ErrorKind::Unsupported`] for an unknown hash function and a truncated digest.
     /// - As [`Self::get`] if there are too many callers.
     pub async fn receive_when_available(&self, cid: &Cid) -> Result<Received> {
-        let permit = self.0.node.network().context.patient.try_acquire();
-        self.request(cid, permit.is_ok()).await
+        let context = &self.0.node.network().context;
+        let Ok(_permit) = context.patient.try_acquire() else { return self.request(cid, false).await };
+        tokio::select! {
+            received = self.request(cid, true) => received,
+            () = context.waits_ended.cancelled() => {
+                Err(Error::new(ErrorKind::Unavailable, "the node stops, and waits for no peer"))
+            }
+        }
     }
 
     async fn request(&self, cid: &Cid, is_patient: bool) -> Result<Received> {

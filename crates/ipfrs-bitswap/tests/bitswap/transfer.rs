@@ -139,6 +139,19 @@ async fn peer_that_connects_again_is_asked_for_patient_callers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn patient_callers_fail_once_waits_have_ended() {
+    let client = node(config(Transport::Tcp)).await;
+    let session = client.bitswap.session(None);
+    let missing = block(1, 10);
+    let mut patient = pin!(session.receive_when_available(missing.cid()));
+    assert!(poll!(&mut patient).is_pending());
+    client.bitswap.end_waits();
+    assert_eq!(patient.await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let later = session.receive_when_available(missing.cid()).await;
+    assert_eq!(later.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn patient_callers_have_a_limit() {
     let client = node(config(Transport::Tcp)).await;
     let session = client.bitswap.session(None);

@@ -302,6 +302,14 @@ impl Node {
         holders.into_iter().map(with_addresses).collect()
     }
 
+    /// Ends the waits of requests for peers that have a block, running and later ones, before the node is closed
+    /// ([`RequestContext::waits_for_peers`](crate::RequestContext::waits_for_peers)).
+    pub fn end_waits_for_peers(&self) {
+        if let Some(exchange) = &self.inner.exchange {
+            exchange.end_waits();
+        }
+    }
+
     /// Returns what was exchanged with all peers.
     ///
     /// # Errors
