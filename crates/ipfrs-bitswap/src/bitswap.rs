@@ -311,8 +311,8 @@ impl Bitswap {
         connected.map(|peer| peer.protect()).map_err(failed)
     }
 
-    /// Waits until a peer connects that was not connected before. Connections since the call count, even before the first
-    /// poll.
+    /// Waits until a peer connects that was not connected before. A connection between the call and the first poll
+    /// counts.
     pub fn next_connection(&self) -> impl Future<Output = ()> {
         self.context().peers.next_connection()
     }

@@ -49,8 +49,8 @@ impl Peers {
         (peer, is_new)
     }
 
-    /// Waits until a peer connects that was not connected before. Connections since the call count, even before the first
-    /// poll.
+    /// Waits until a peer connects that was not connected before. A connection between the call and the first poll
+    /// counts.
     pub(crate) fn next_connection(&self) -> Notified<'_> {
         self.connected.notified()
     }
