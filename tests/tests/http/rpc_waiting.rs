@@ -2,12 +2,22 @@
 
 use std::time::Duration;
 
+use ipfrs_core::{Cid, codec, hash, parse_cid};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::car::raw_cid;
-use crate::harness::rpc_failure;
+use crate::dag::car_of;
+use crate::harness::{ndjson, rpc_failure};
 use crate::peers::{calling, connect, listening};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn wait_for_an_hour(config: &mut ipfrs_interface::Config) {
+    config.retrieval.timeout_seconds = 3_600;
+    config.gateway.retrieval_timeout_seconds = 3_600;
+    config.server.shutdown_grace_seconds = 3_600;
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_wait_for_content_that_a_peer_stores_later() {
@@ -43,19 +53,28 @@ async fn commands_wait_for_content_that_a_peer_stores_later() {
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_that_wait_for_peers_fail_when_the_daemon_stops() {
     let origin = listening(|_| {}).await;
-    let gateway = calling(|config| {
-        config.retrieval.timeout_seconds = 3_600;
-        config.gateway.retrieval_timeout_seconds = 3_600;
-        config.server.shutdown_grace_seconds = 3_600;
-    })
-    .await;
+    let gateway = calling(wait_for_an_hour).await;
     connect(&gateway, &origin).await;
     let cid = raw_cid(b"missing");
     let waiting = tokio::spawn(gateway.rpc(&format!("block/get?arg={cid}")).send());
     while gateway.rpc_json("bitswap/wantlist").await["Keys"] != json!([{ "/": cid }]) {
         tokio::task::yield_now().await;
     }
-    timeout(Duration::from_secs(60), gateway.stop()).await.expect("the daemon does not wait for the block");
+    timeout(MINUTE, gateway.stop()).await.expect("the daemon does not wait for the block");
     let refused = rpc_failure(waiting.await.unwrap().unwrap()).await;
     assert!(refused.contains(&cid), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn import_of_an_incomplete_dag_waits_for_no_peer() {
+    let (origin, gateway) = (listening(|_| {}).await, calling(wait_for_an_hour).await);
+    connect(&gateway, &origin).await;
+    let missing = raw_cid(b"missing");
+    // {"a": missing} in DAG-CBOR.
+    let block = [&b"\xa1\x61a\xd8\x2a\x58\x25\x00"[..], &parse_cid(&missing).unwrap().to_bytes()].concat();
+    let root = Cid::new_v1(codec::DAG_CBOR, hash::sha2_256(&block)).to_string();
+    let import = gateway.rpc("dag/import").body(car_of(&root, &[(root.as_str(), &block[..])])).send();
+    let lines = ndjson(timeout(MINUTE, import).await.expect("the import does not wait").unwrap()).await;
+    let message = lines[0]["Root"]["PinErrorMsg"].as_str().unwrap();
+    assert!(message.contains(&missing), "{message}");
 }
