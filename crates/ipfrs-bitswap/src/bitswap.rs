@@ -267,6 +267,12 @@ impl Bitswap {
         if configured.is_empty() { self.listen_addrs() } else { configured.clone() }
     }
 
+    /// Ends the calls of [`Session::receive_when_available`](crate::Session::receive_when_available), running and later
+    /// ones. The node still exchanges blocks, until [`shutdown`](Self::shutdown).
+    pub fn end_waits(&self) {
+        self.context().waits_ended.cancel();
+    }
+
     /// Closes all connections and ends all sessions. Later calls and calls on clones return at once.
     pub async fn shutdown(&self) {
         self.context().stop.cancel();
@@ -303,6 +309,12 @@ impl Bitswap {
         let connected = self.0.network.connect(peer, &[rest], Origin::Operator).await;
         let failed = |e| Error::new(ErrorKind::Unavailable, format!("no connection to {address}: {e}"));
         connected.map(|peer| peer.protect()).map_err(failed)
+    }
+
+    /// Waits until a peer connects that was not connected before. A connection between the call and the first poll
+    /// counts.
+    pub fn next_connection(&self) -> impl Future<Output = ()> {
+        self.context().peers.next_connection()
     }
 
     /// Closes all connections to a peer. Returns whether there were any. The node connects again to a configured peer.

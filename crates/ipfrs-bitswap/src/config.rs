@@ -51,6 +51,9 @@ pub struct BitswapConfig {
     pub dial_timeout_seconds: u64,
     /// Seconds after which an unused connection is closed.
     pub idle_timeout_seconds: u64,
+    /// Name and version that the node tells peers, in place of those of this crate. The program sets them.
+    #[serde(skip)]
+    pub agent_version: Option<String>,
 }
 
 impl Default for BitswapConfig {
@@ -73,6 +76,7 @@ impl Default for BitswapConfig {
             response_timeout_seconds: 10,
             dial_timeout_seconds: 10,
             idle_timeout_seconds: 120,
+            agent_version: None,
         }
     }
 }

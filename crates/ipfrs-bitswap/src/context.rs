@@ -18,6 +18,10 @@ use crate::server::waiting::Waiting;
 /// Maximum number of blocks that are read at the same time, for all peers.
 const MAX_READS: usize = 64;
 
+/// Maximum number of callers that wait for a peer that has a block. What they want counts towards the wants that a peer
+/// accepts, of which others need a part.
+const MAX_PATIENT: usize = 512;
+
 /// State that all tasks share.
 pub(crate) struct Context {
     pub config: BitswapConfig,
@@ -32,6 +36,10 @@ pub(crate) struct Context {
     pub send_memory: Arc<Semaphore>,
     /// Permits to read a block. Tasks receive them in the order in which they ask.
     pub reads: Semaphore,
+    /// Permits to wait for a peer that has a block.
+    pub patient: Semaphore,
+    /// Cancelled when callers no longer wait for such a peer.
+    pub waits_ended: CancellationToken,
     /// Peers to disconnect.
     disconnects: mpsc::UnboundedSender<PeerId>,
     /// Addresses on which this node listens.
@@ -57,6 +65,8 @@ impl Context {
             receive_memory: Arc::new(Semaphore::new(memory)),
             send_memory: Arc::new(Semaphore::new(memory)),
             reads: Semaphore::new(MAX_READS),
+            patient: Semaphore::new(MAX_PATIENT),
+            waits_ended: CancellationToken::new(),
             disconnects,
             listen_addrs: RwLock::default(),
             stop: CancellationToken::new(),

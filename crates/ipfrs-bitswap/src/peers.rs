@@ -7,6 +7,7 @@ use libp2p::PeerId;
 use libp2p::swarm::ConnectionId;
 use parking_lot::RwLock;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::config::BitswapConfig;
 use crate::peer::{Connection, Peer};
@@ -46,6 +47,12 @@ impl Peers {
             self.connected.notify_waiters();
         }
         (peer, is_new)
+    }
+
+    /// Waits until a peer connects that was not connected before. A connection between the call and the first poll
+    /// counts.
+    pub(crate) fn next_connection(&self) -> Notified<'_> {
+        self.connected.notified()
     }
 
     /// Waits until a peer is connected.

@@ -70,6 +70,8 @@ pub struct GatewayConfig {
     pub max_deserialized_bytes: u64,
     /// Maximum size in bytes of a file that ranges are served of; 0 for no limit.
     pub max_range_request_bytes: u64,
+    /// Path to which `/` leads in place of the welcome page, on the gateway and on hosts that are no website.
+    pub root_redirect: Option<String>,
     /// Denylists of content that is not served: files in the compact denylist format, and directories of them. The
     /// Node reads them.
     pub denylists: Vec<PathBuf>,
@@ -97,6 +99,7 @@ impl Default for GatewayConfig {
             deserialized: true,
             max_deserialized_bytes: 0,
             max_range_request_bytes: 0,
+            root_redirect: None,
             denylists: Vec::new(),
             dnslink: BTreeMap::new(),
             hosts: BTreeMap::new(),
@@ -144,6 +147,16 @@ impl GatewayConfig {
                 "gateway.max_requests_per_client = {given}: accepted values are 0 to 1000000"
             )));
         }
+        if let Some(path) = self.root_redirect.as_ref().filter(|path| !is_path(path)) {
+            let accepted = "a path of other content or pages, such as /ipns/example.org, in ASCII and percent-encoded";
+            return Err(Error::invalid(format!("gateway.root_redirect = {path:?}: it must be {accepted}")));
+        }
         hosts::validate(&self.hosts)
     }
+}
+
+/// Whether a text is a path on the same host, other than `/`, as it may be in `Location`.
+fn is_path(text: &str) -> bool {
+    let is_other = |rest: &str| !rest.is_empty() && !rest.starts_with(['/', '?', '#']);
+    text.strip_prefix('/').is_some_and(is_other) && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\')
 }

@@ -289,6 +289,19 @@ impl Config {
         }
     }
 
+    /// Returns `[retrieval]` with what the node tells peers about itself.
+    #[cfg(feature = "bitswap")]
+    fn retrieval_of_node(&self) -> RetrievalConfig {
+        let mut retrieval = self.retrieval.clone();
+        retrieval.bitswap.agent_version = Some(self.api.agent_version());
+        retrieval
+    }
+
+    #[cfg(not(feature = "bitswap"))]
+    fn retrieval_of_node(&self) -> RetrievalConfig {
+        self.retrieval.clone()
+    }
+
     /// Returns the sections that the Node reads.
     #[must_use]
     pub fn node(&self) -> NodeConfig {
@@ -307,7 +320,7 @@ impl Config {
             upload: self.upload.clone(),
             dns: self.dns.clone(),
             dnslink: self.gateway.dnslink.clone(),
-            retrieval: self.retrieval.clone(),
+            retrieval: self.retrieval_of_node(),
             reads: ReadConfig { timeout: Duration::from_secs(self.gateway.retrieval_timeout_seconds) },
         }
     }

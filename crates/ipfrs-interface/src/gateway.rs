@@ -327,6 +327,8 @@ impl Ending {
         tracing::info!(grace_seconds = grace.as_secs(), "stopping: waiting for running transfers to finish");
         // The listeners are closed before waiting, so that new clients are refused at once.
         accepting.shutdown().await;
+        // A wait for content that no peer has is no running transfer.
+        self.node.end_waits_for_peers();
         let left = connections.drain(grace).await;
         if left > 0 {
             tracing::warn!(connections = left, "closed connections: transfers did not end within the grace period");

@@ -1,7 +1,7 @@
 //! Listening sockets.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use ipfrs_http::ApiConfig;
@@ -270,6 +270,11 @@ async fn resolve(endpoint: Endpoint<'_>) -> Result<Vec<SocketAddr>> {
         Ok(Err(e)) => return Err(unknown(e.to_string())),
         Err(e) => return Err(Error::internal("the resolver stopped").with_source(e)),
     };
+    // RFC 6761, 6.3: it stands for both addresses, also if the machine resolves it to one.
+    if place.bare_host().eq_ignore_ascii_case("localhost") {
+        let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
+        addresses.extend(loopback.map(|ip| SocketAddr::new(ip, port)));
+    }
     // IPv4 addresses are first, because every client can use the first URL then.
     addresses.sort();
     addresses.dedup();

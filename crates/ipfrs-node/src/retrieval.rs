@@ -40,6 +40,9 @@ pub struct RequestContext {
     pub hints: Vec<String>,
     /// Time at which the request began. [`with_context`] sets it.
     pub began: Option<Instant>,
+    /// Whether the request waits for peers, until `retrieval.timeout_seconds`, if no known source has a block. Without
+    /// peers it fails at once.
+    pub waits_for_peers: bool,
 }
 
 /// The part of the content that a response needs, which is retrieved together with the path.

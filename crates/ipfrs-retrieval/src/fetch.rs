@@ -38,6 +38,8 @@ pub(crate) struct Needed {
     pub(crate) since: Instant,
     /// Time until which the request waits.
     pub(crate) deadline: Instant,
+    /// Whether it waits until then for a peer that has the block, if no known source has it.
+    pub(crate) is_patient: bool,
 }
 
 /// Fetches a block. A task does the work, so that memory which all requests share does not wait for a client that reads
@@ -50,7 +52,7 @@ pub(crate) fn fetch(session: Arc<Session>, needed: Needed) -> BoxFuture<'static,
 }
 
 async fn run(session: Arc<Session>, needed: Needed, began: Instant) -> Fetched {
-    let Needed { cid, want, streams, since, deadline } = needed;
+    let Needed { cid, want, streams, since, deadline, is_patient } = needed;
     let seconds = session.retrieval.timeout.as_secs();
     let mut deadline = pin!(sleep_until(deadline));
     let mut arrival = Arrival::of(&session, cid);
@@ -81,7 +83,15 @@ async fn run(session: Arc<Session>, needed: Needed, began: Instant) -> Fetched {
             stalled.notified().await;
             _ = timeout(HEAD_START, failed.notified()).await;
         }
-        from_peers(&session, peers, &cid, since).await
+        if from_peers(&session, peers, &cid, since).await {
+            return true;
+        }
+        if !is_patient {
+            return false;
+        }
+        let Some((block, memory)) = peers.get_when_available(&cid).await else { return false };
+        session.deliver(vec![block], false, memory);
+        true
     };
     let fetched = either(from_servers, from_peers);
     let arrived = {

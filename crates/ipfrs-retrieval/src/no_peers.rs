@@ -75,6 +75,11 @@ impl PeerSession {
     }
 
     #[expect(clippy::unused_async, reason = "the same signature as with the feature")]
+    pub(crate) async fn get_when_available(&self, _cid: &Cid) -> Option<(Block, ())> {
+        match *self {}
+    }
+
+    #[expect(clippy::unused_async, reason = "the same signature as with the feature")]
     pub(crate) async fn reconnect(&self, _since: Instant) -> bool {
         match *self {}
     }

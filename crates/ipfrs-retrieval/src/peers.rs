@@ -1,5 +1,6 @@
 //! Blocks from peers, by Bitswap.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::pin::pin;
@@ -128,6 +129,29 @@ impl PeerSession {
             let redial = timeout(RECONNECT, bitswap.redial(Instant::now()));
             _ = tokio::join!(sleep(RECONNECT), redial);
             session.add_providers(without_addresses(bitswap.chosen_peers()));
+        }
+    }
+
+    /// Fetches a block as [`Self::get`] does, but waits until a connected peer has it, also one that connects later.
+    /// Returns `None` if Bitswap cannot fetch such a block, if too many callers wait, and when the node stops.
+    pub(crate) async fn get_when_available(&self, cid: &Cid) -> Option<(Block, MessageMemory)> {
+        let Inner { bitswap, session, last_delivery, .. } = &*self.0;
+        let mut received = pin!(session.receive_when_available(cid));
+        loop {
+            let another = bitswap.next_connection();
+            let mut connected = bitswap.peers();
+            // A peer that connects is asked, however many are connected already.
+            connected.sort_by_key(|peer| Reverse(peer.since));
+            let latest = connected.into_iter().map(|peer| peer.id).take(MAX_OTHER_PEERS);
+            session.add_providers(without_addresses(latest));
+            tokio::select! {
+                received = &mut received => {
+                    let received = received.ok()?;
+                    *last_delivery.lock() = Some(Instant::now());
+                    return Some((received.block, received.memory));
+                }
+                () = another => {}
+            }
         }
     }
 

@@ -44,6 +44,9 @@ pub struct Requester {
     pub hints: Vec<String>,
     /// Time at which the request began. By default, that is when its view of the store is created.
     pub began: Option<Instant>,
+    /// Whether it waits for peers, until `retrieval.timeout_seconds`, if no known source has a block: for those that
+    /// connect, and for those that store the block later.
+    pub waits_for_peers: bool,
 }
 
 /// Sessions by root and `Via` header: those that run, and some that have ended.

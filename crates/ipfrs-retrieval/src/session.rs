@@ -76,7 +76,8 @@ struct State {
     streams: HashMap<Want, Weak<CarStream>>,
     /// Wants that streams have tried to deliver, and when they ended. A request does not try again.
     streamed: HashMap<Want, Instant>,
-    fetches: HashMap<Multihash, WeakShared<BoxFuture<'static, Fetched>>>,
+    /// Running fetches, of patient requests and of others.
+    fetches: HashMap<(Multihash, bool), WeakShared<BoxFuture<'static, Fetched>>>,
     waiting: HashMap<Multihash, Vec<oneshot::Sender<Bytes>>>,
     /// Blocks that are being stored.
     recent: HashMap<Multihash, Bytes>,
@@ -178,13 +179,16 @@ impl Session {
     }
 
     /// Returns the running fetch of a block, or begins one with `fetch`. The fetch ends when no request waits for it.
+    /// Requests that wait for peers (`is_patient`) share another one than those that do not.
     pub(crate) fn fetch(
         &self,
         cid: &Cid,
+        is_patient: bool,
         fetch: impl FnOnce() -> BoxFuture<'static, Fetched>,
     ) -> Shared<BoxFuture<'static, Fetched>> {
         let mut state = self.state.lock();
-        let running = state.fetches.get(cid.hash()).and_then(WeakShared::upgrade);
+        let key = (*cid.hash(), is_patient);
+        let running = state.fetches.get(&key).and_then(WeakShared::upgrade);
         // A fetch that has failed exists until the requests that waited for it have noticed.
         if let Some(running) = running.filter(|running| !matches!(running.peek(), Some(Err(_)))) {
             return running;
@@ -197,7 +201,7 @@ impl Session {
         }
         let fetch = fetch().shared();
         if let Some(weak) = fetch.downgrade() {
-            state.fetches.insert(*cid.hash(), weak);
+            state.fetches.insert(key, weak);
         }
         drop(state);
         drop(running);

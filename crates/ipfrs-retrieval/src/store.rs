@@ -191,9 +191,11 @@ impl Scope {
         let deadline = called + timeout;
         loop {
             let (mut is_own, streams) = (false, streams()?);
-            let fetch = session.fetch(&cid, || {
+            let is_patient = self.requester.waits_for_peers;
+            let fetch = session.fetch(&cid, is_patient, || {
                 is_own = true;
-                fetch(Arc::clone(session), Needed { cid, want: want.clone(), streams, since: self.since, deadline })
+                let (want, since) = (want.clone(), self.since);
+                fetch(Arc::clone(session), Needed { cid, want, streams, since, deadline, is_patient })
             });
             // An own fetch ends at the deadline, and then knows all attempts.
             let fetched = if is_own { Ok(fetch.await) } else { timeout_at(deadline, fetch).await };

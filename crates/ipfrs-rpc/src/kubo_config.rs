@@ -46,6 +46,7 @@ const SETTINGS: &[Setting] = &[
     setting("Gateway.NoFetch", "retrieval.enabled", Form::Not),
     setting("Gateway.PublicGateways", "gateway.hosts", Form::Hosts),
     setting("Gateway.RetrievalTimeout", "gateway.retrieval_timeout_seconds", Form::Seconds),
+    setting("Gateway.RootRedirect", "gateway.root_redirect", Form::Path),
     setting("Import.CidVersion", "import.cid_version", Form::Same),
     setting("Import.HashFunction", "import.hash", Form::Same),
     setting("Import.UnixFSChunker", "import.chunker", Form::Same),
@@ -69,11 +70,14 @@ const SETTINGS: &[Setting] = &[
 ];
 
 /// Settings of Kubo that have only this value here.
-fn fixed() -> [(&'static str, Value); 15] {
+fn fixed() -> [(&'static str, Value); 18] {
     [
         ("AutoConf.Enabled", json!(false)),
         ("AutoNAT.ServiceMode", json!("disabled")),
         ("AutoTLS.Enabled", json!(false)),
+        ("Datastore.BloomFilterSize", json!(0)),
+        ("Datastore.GCPeriod", json!("")),
+        ("Datastore.StorageGCWatermark", json!(0)),
         ("Discovery.MDNS.Enabled", json!(false)),
         ("Experimental.Libp2pStreamMounting", json!(false)),
         ("Experimental.P2pHttpProxy", json!(false)),

@@ -101,6 +101,7 @@ mod rpc_protocol;
 mod rpc_refs;
 mod rpc_text;
 mod rpc_unavailable;
+mod rpc_waiting;
 mod rpc_xml;
 mod sockets;
 mod source_server;

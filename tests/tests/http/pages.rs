@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use ipfrs_core::hash;
+use ipfrs_http::HostConfig;
 use reqwest::{Method, Response};
 
 use crate::harness::{TestGateway, client, hash_of, header};
@@ -176,6 +177,22 @@ async fn welcome_page_opens_the_typed_address() {
         let response = browse(&gateway, Method::GET, &format!("/?open={typed}")).await;
         assert_eq!((response.status().as_u16(), header(&response, "location")), (303, location), "{typed}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn root_leads_to_the_configured_path() {
+    let gateway = TestGateway::start_with(|config| {
+        config.gateway.root_redirect = Some("/ipns/docs.ipfs.tech".to_owned());
+        config.gateway.hosts.insert("ipfs.example".into(), HostConfig::default());
+    })
+    .await;
+    let at_host = gateway.request(Method::GET, "/").header("host", "ipfs.example").send().await.unwrap();
+    for response in [gateway.get("/").await, browse(&gateway, Method::HEAD, "/").await, at_host] {
+        assert_eq!((response.status().as_u16(), header(&response, "location")), (302, "/ipns/docs.ipfs.tech"));
+        assert_eq!(header(&response, "cache-control"), "no-store");
+    }
+    let typed = gateway.get("/?open=bafkqabtimvwgy3yk").await;
+    assert_eq!((typed.status().as_u16(), header(&typed, "location")), (303, "/ipfs/bafkqabtimvwgy3yk"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

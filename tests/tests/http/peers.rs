@@ -25,7 +25,7 @@ pub(crate) async fn listening(change: impl FnOnce(&mut ipfrs_interface::Config))
 }
 
 /// Starts a gateway that connects to peers, but to which none can connect.
-async fn calling(change: impl FnOnce(&mut ipfrs_interface::Config)) -> TestGateway {
+pub(crate) async fn calling(change: impl FnOnce(&mut ipfrs_interface::Config)) -> TestGateway {
     TestGateway::start_with(|config| {
         config.retrieval.bitswap.enabled = true;
         config.retrieval.bitswap.listen = Vec::new();
@@ -39,7 +39,7 @@ pub(crate) async fn peer_address(gateway: &TestGateway) -> String {
     gateway.rpc_json("id").await["Addresses"][0].as_str().unwrap().to_owned()
 }
 
-async fn connect(from: &TestGateway, to: &TestGateway) {
+pub(crate) async fn connect(from: &TestGateway, to: &TestGateway) {
     let address = peer_address(to).await;
     let id = address.rsplit('/').next().unwrap();
     let connected = from.rpc_json(&format!("swarm/connect?arg={address}")).await;
@@ -180,6 +180,12 @@ async fn commands_about_peers_report_real_state() {
     assert_eq!((seen["Direction"].as_u64(), &seen["Peer"]), (Some(1), &gateway.rpc_json("id").await["ID"]));
     let of_peer = gateway.rpc_json(&format!("id?arg={id}")).await;
     assert_eq!((&of_peer["ID"], &of_peer["PublicKey"]), (&json!(id), &origin.rpc_json("id").await["PublicKey"]));
+    // The peer says the same of itself, once it has done so.
+    let agent = async || gateway.rpc_json(&format!("id?arg={id}")).await["AgentVersion"].clone();
+    while agent().await == "" {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(agent().await, origin.rpc_json("id").await["AgentVersion"]);
     assert!(gateway.rpc_json("swarm/addrs").await["Addrs"][&id].is_array());
     assert_eq!(origin.rpc_json("swarm/addrs/local?id=true").await["Strings"], json!([address]));
     assert_eq!(origin.rpc_json("swarm/addrs/listen").await["Strings"], json!([bare]));

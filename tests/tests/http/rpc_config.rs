@@ -133,6 +133,7 @@ async fn configuration_is_set_by_the_names_of_kubo_and_applies_after_a_restart()
         ),
         ("arg=Discovery.MDNS.Enabled&arg=false&bool=true", json!(false)),
         ("arg=Bitswap.ServerEnabled&arg=false&bool=true", json!(false)),
+        ("arg=Gateway.RootRedirect&arg=/ipns/a.example", json!("/ipns/a.example")),
         ("arg=Internal.Bitswap.MaxOutstandingBytesPerPeer&arg=65536&json=true", json!(65_536)),
         ("arg=DNS.MaxCacheTTL&arg=5m0s", json!("300s")),
     ] {
@@ -309,6 +310,26 @@ async fn configuration_is_replaced_and_profiles_are_applied() {
         assert!(message.starts_with(text), "{message}");
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn empty_configuration_removes_the_settings_of_the_file() {
+    let repo = tempfile::tempdir().unwrap();
+    let file = repo.path().join("config.toml");
+    fs::write(&file, "[gateway]\nroot_redirect = \"/ipns/a.example\"\n[import]\ncid_version = 1\n").unwrap();
+    // The text of the program sets store.verify_on_read. That is no obstacle, because the file does not have it.
+    let gateway = start(repo, "").await;
+    assert_eq!(gateway.rpc_json("config?arg=Gateway.RootRedirect").await["Value"], "/ipns/a.example");
+    let replaced = gateway.post_form("config/replace", Form::new().file("f", "{}")).await;
+    assert_eq!((replaced.status().as_u16(), replaced.text().await.unwrap().as_str()), (200, ""));
+    let shown = gateway.rpc_json("config/show").await;
+    assert_eq!((&shown["Gateway"]["RootRedirect"], &shown["Import"]["CidVersion"]), (&json!(""), &json!(0)));
+    let datastore = json!({
+        "BloomFilterSize": 0, "GCPeriod": "", "HashOnRead": false, "StorageGCWatermark": 0, "StorageMax": "",
+    });
+    assert_eq!(shown["Datastore"], datastore);
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(!text.contains("root_redirect") && !text.contains("cid_version"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,8 +22,8 @@ impl SessionId {
 
 /// An event for a session, from its callers and from the peers that it uses.
 pub(crate) enum SessionEvent {
-    /// A caller waits for a block.
-    Get { cid: Cid, waiter: u64, reply: oneshot::Sender<Result<Received>> },
+    /// A caller waits for a block. If it is patient, it waits until a peer has the block.
+    Get { cid: Cid, waiter: u64, is_patient: bool, reply: oneshot::Sender<Result<Received>> },
     /// A caller no longer waits.
     Abandon { cid: Cid, waiter: u64 },
     /// A caller knows peers that may have the blocks.

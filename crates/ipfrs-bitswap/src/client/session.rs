@@ -28,8 +28,8 @@ use crate::outcome::Trace;
 pub struct Session(Arc<Handle>);
 
 struct Handle {
-    /// Keeps the node running.
-    _node: Bitswap,
+    /// The node, which the session keeps running.
+    node: Bitswap,
     events: SessionSender,
     next_waiter: AtomicU64,
 }
@@ -53,7 +53,7 @@ impl Bitswap {
     pub fn session(&self, trace: Option<Trace>) -> Session {
         let (events, received) = mpsc::unbounded_channel();
         tokio::spawn(actor::run(self.network().clone(), trace, events.clone(), received));
-        Session(Arc::new(Handle { _node: self.clone(), events, next_waiter: AtomicU64::new(0) }))
+        Session(Arc::new(Handle { node: self.clone(), events, next_waiter: AtomicU64::new(0) }))
     }
 }
 
@@ -82,6 +82,29 @@ impl Session {
     /// # Errors
     /// As [`Self::get`].
     pub async fn receive(&self, cid: &Cid) -> Result<Received> {
+        self.request(cid, false).await
+    }
+
+    /// Does the same as [`Self::receive`], but waits until a peer has the block, if none of the known ones has it. The
+    /// peers remember the want, and those that are added later are asked, too. Beyond 512 callers, further ones do not
+    /// wait.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Unavailable`] if the node is shut down, and after [`Bitswap::end_waits`].
+    /// - [`ErrorKind::Unsupported`] for an unknown hash function and a truncated digest.
+    /// - As [`Self::get`] if there are too many callers.
+    pub async fn receive_when_available(&self, cid: &Cid) -> Result<Received> {
+        let context = &self.0.node.network().context;
+        let Ok(_permit) = context.patient.try_acquire() else { return self.request(cid, false).await };
+        tokio::select! {
+            received = self.request(cid, true) => received,
+            () = context.waits_ended.cancelled() => {
+                Err(Error::new(ErrorKind::Unavailable, "the node stops, and waits for no peer"))
+            }
+        }
+    }
+
+    async fn request(&self, cid: &Cid, is_patient: bool) -> Result<Received> {
         if let Some(data) = identity_payload(cid) {
             let block = Block::trusted(*cid, Bytes::copy_from_slice(data));
             return Ok(Received { block, memory: MessageMemory::default() });
@@ -94,7 +117,7 @@ impl Session {
         let waiter = self.0.next_waiter.fetch_add(1, Ordering::Relaxed);
         let (reply, received) = oneshot::channel();
         let mut guard = Waiter { session: self, cid: *cid, waiter, is_waiting: true };
-        self.0.events.send(SessionEvent::Get { cid: *cid, waiter, reply }).ok();
+        self.0.events.send(SessionEvent::Get { cid: *cid, waiter, is_patient, reply }).ok();
         let result = received.await;
         guard.is_waiting = false;
         result.unwrap_or_else(|_| Err(Error::new(ErrorKind::Unavailable, "the Bitswap node is shut down")))

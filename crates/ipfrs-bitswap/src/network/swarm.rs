@@ -65,8 +65,10 @@ pub(super) fn create(engine: Engine, keypair: &Keypair) -> Result<Swarm<Protocol
         .with_max_pending_incoming(Some(MAX_PENDING_INBOUND))
         .with_max_established_per_peer(Some(MAX_CONNECTIONS_PER_PEER));
     // No addresses are cached: peers cannot make this node dial addresses that the filter has not seen.
+    let own = || concat!("ipfrs/", env!("CARGO_PKG_VERSION")).to_owned();
+    let agent_version = config.agent_version.clone().unwrap_or_else(own);
     let identify = identify::Config::new("ipfs/0.1.0".to_owned(), keypair.public())
-        .with_agent_version(concat!("ipfrs/", env!("CARGO_PKG_VERSION")).to_owned())
+        .with_agent_version(agent_version)
         .with_cache_size(0);
     let swarm_config = swarm::Config::with_tokio_executor()
         .with_idle_connection_timeout(config.idle_timeout())

@@ -1,11 +1,14 @@
 //! Blocks between nodes.
 
+use std::pin::pin;
 use std::slice;
+use std::time::Duration;
 
 use futures::stream::FuturesUnordered;
-use futures::{FutureExt as _, StreamExt as _};
+use futures::{FutureExt as _, StreamExt as _, poll};
 use ipfrs_bitswap::{BitswapConfig, Outcome};
 use ipfrs_core::ErrorKind;
+use tokio::time::timeout;
 
 use crate::harness::{Attempts, Transport, block, blocks, config, fetch_all, node, node_with_reads, until};
 
@@ -76,6 +79,95 @@ async fn block_that_no_peer_has_is_not_found() {
     let error = session.get(missing.cid()).await.unwrap_err();
     assert_eq!((error.kind(), error.missing_block()), (ErrorKind::NotFound, Some(*missing.cid())));
     assert_eq!(attempts.outcomes(server.bitswap.peer_id()), [Outcome::Connected, Outcome::DontHave]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn patient_caller_receives_a_block_that_is_stored_later() {
+    let (server, client) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    let session = client.bitswap.session(None);
+    let late = block(1, 5000);
+    let mut patient = pin!(session.receive_when_available(late.cid()));
+    assert!(poll!(&mut patient).is_pending());
+    assert_eq!(session.get(late.cid()).await.unwrap_err().kind(), ErrorKind::Unavailable, "others do not wait");
+    let connected = client.bitswap.next_connection();
+    session.add_providers(vec![server.provider()]);
+    connected.await;
+    assert_eq!(session.get(late.cid()).await.unwrap_err().missing_block(), Some(*late.cid()));
+    assert!(poll!(&mut patient).is_pending());
+    assert_eq!(client.bitswap.wantlist(None), [*late.cid()]);
+    assert_eq!(server.bitswap.wantlist(Some(client.bitswap.peer_id())), [*late.cid()], "the peer remembers it");
+    server.blocks.insert(&late);
+    server.bitswap.notify(&[*late.cid()]);
+    assert_eq!(patient.await.unwrap().block, late);
+    assert!(client.bitswap.wantlist(None).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn want_of_a_patient_caller_ends_with_the_caller() {
+    let (server, client) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    let session = client.bitswap.session(None);
+    session.add_providers(vec![server.provider()]);
+    let missing = blocks(20, 10);
+    let mut patient: Vec<_> =
+        missing.iter().map(|block| Box::pin(session.receive_when_available(block.cid()))).collect();
+    for caller in &mut patient {
+        assert!(poll!(caller).is_pending());
+    }
+    let wanted = || server.bitswap.wantlist(Some(client.bitswap.peer_id())).len();
+    until(|| wanted() == missing.len()).await;
+    drop(patient);
+    until(|| wanted() == 0 && client.bitswap.wantlist(None).is_empty()).await;
+    // A peer that lacks what patient callers want is not dropped for it.
+    server.blocks.insert(&missing[0]);
+    assert_eq!(session.get(missing[0].cid()).await.unwrap(), missing[0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn peer_that_connects_again_is_asked_for_patient_callers() {
+    let (server, client) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
+    let session = client.bitswap.session(None);
+    session.add_providers(vec![server.provider()]);
+    let late = block(1, 5000);
+    let mut patient = pin!(session.receive_when_available(late.cid()));
+    assert!(poll!(&mut patient).is_pending());
+    assert_eq!(session.get(late.cid()).await.unwrap_err().missing_block(), Some(*late.cid()));
+    // Without a notification, the peer does not serve the want that it has.
+    server.blocks.insert(&late);
+    assert!(client.bitswap.disconnect(server.bitswap.peer_id()).await);
+    let received = timeout(Duration::from_secs(60), patient).await.expect("the peer is asked within a minute");
+    assert_eq!(received.unwrap().block, late);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn patient_callers_fail_once_waits_have_ended() {
+    let client = node(config(Transport::Tcp)).await;
+    let session = client.bitswap.session(None);
+    let missing = block(1, 10);
+    let mut patient = pin!(session.receive_when_available(missing.cid()));
+    assert!(poll!(&mut patient).is_pending());
+    client.bitswap.end_waits();
+    assert_eq!(patient.await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let later = session.receive_when_available(missing.cid()).await;
+    assert_eq!(later.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn patient_callers_have_a_limit() {
+    let client = node(config(Transport::Tcp)).await;
+    let session = client.bitswap.session(None);
+    let missing = block(1, 10);
+    let mut patient: Vec<_> = (0..512).map(|_| Box::pin(session.receive_when_available(missing.cid()))).collect();
+    for caller in &mut patient {
+        assert!(poll!(caller).is_pending());
+    }
+    let refused = session.receive_when_available(missing.cid()).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable);
+    drop(patient.pop());
+    let mut next = pin!(session.receive_when_available(missing.cid()));
+    // The session handles calls in their order.
+    assert!(poll!(&mut next).is_pending());
+    assert_eq!(session.get(missing.cid()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(poll!(&mut next).is_pending());
 }
 
 #[tokio::test(flavor = "multi_thread")]

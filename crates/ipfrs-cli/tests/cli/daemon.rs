@@ -217,6 +217,8 @@ fn host_name_binds_all_its_addresses() {
     let daemon = place.start(&["--host", "localhost"]);
     let ports: Vec<_> = daemon.urls.iter().map(|url| url.rsplit(':').next().unwrap()).collect();
     assert!(ports.iter().all(|port| *port == ports[0] && *port != "0"), "{:?}", daemon.urls);
+    let has_ipv6 = TcpListener::bind(("::1", 0)).is_ok();
+    assert_eq!(daemon.urls.len(), 1 + usize::from(has_ipv6), "{:?}", daemon.urls);
     for url in &daemon.urls {
         assert!(place.ok(&["gateway", "status", "--api", url]).contains("(ready)"));
     }

@@ -88,6 +88,13 @@ impl ApiConfig {
         self.version.clone().unwrap_or_else(|| KUBO_VERSION.to_owned())
     }
 
+    /// Returns the name and versions that the node reports to clients and peers. Clients read the version of Kubo's RPC
+    /// from the second part.
+    #[must_use]
+    pub fn agent_version(&self) -> String {
+        format!("ipfrs/{}/{}", self.reported_version(), env!("CARGO_PKG_VERSION"))
+    }
+
     /// Checks the ranges.
     ///
     /// # Errors

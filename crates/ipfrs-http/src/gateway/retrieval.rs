@@ -14,7 +14,7 @@ use super::site::Site;
 pub(super) fn context(site: &Site, parts: &Parts) -> RequestContext {
     let offline = !site.retrieves || request::only_if_cached(&parts.headers);
     let (via, expected) = (via(&parts.headers), expected(site, parts));
-    RequestContext { offline, via, expected, hints: hints(parts), began: None }
+    RequestContext { offline, via, expected, hints: hints(parts), began: None, waits_for_peers: false }
 }
 
 /// Returns the sources that the query names: `provider`, a multiaddr (IPIP-504), and `gateway`, a URL.

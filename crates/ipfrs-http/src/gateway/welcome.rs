@@ -40,8 +40,8 @@ struct Page {
 /// A route, its description, and whether the page links to it.
 type Route = (&'static str, &'static str, bool);
 
-/// Responds with a page for browsers and with text for other clients. With `?open={address}`, redirects to that
-/// content.
+/// Responds with a page for browsers and with text for other clients, or redirects to `gateway.root_redirect`. With
+/// `?open={address}`, redirects to that content.
 pub(crate) async fn welcome(State(state): State<AppState>, request: Request) -> Response {
     // Pages may not open the routes of the daemon, this one included: such a link would result in 403.
     response(&state, &request, ROUTES.map(|(route, what, _)| (route, what, false)).to_vec())
@@ -64,10 +64,18 @@ fn response(state: &AppState, request: &Request, routes: Vec<Route>) -> Response
             let headers = [(LOCATION, header_text(&location)), (CACHE_CONTROL, HeaderValue::from_static("no-store"))];
             (StatusCode::SEE_OTHER, headers).into_response()
         }),
+        None if state.config.root_redirect.is_some() => Ok(root_redirect(state)),
         None if accepts_html(request.headers()) => page(state, routes),
         None => Ok(text(&routes)),
     };
     response.unwrap_or_else(|error| GatewayError(error).into_response())
+}
+
+/// Redirects to `gateway.root_redirect`, as Kubo does.
+fn root_redirect(state: &AppState) -> Response {
+    let path = state.config.root_redirect.as_deref().unwrap_or_default();
+    let headers = [(LOCATION, header_text(path)), (CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+    (StatusCode::FOUND, headers).into_response()
 }
 
 fn page(state: &AppState, routes: Vec<Route>) -> Result<Response> {

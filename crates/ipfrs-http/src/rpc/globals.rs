@@ -66,7 +66,9 @@ pub(crate) async fn apply(mut request: Request, next: Next) -> Response {
     };
     request.extensions_mut().insert(globals.encoding);
     let offline = globals.offline;
-    let context = RequestContext { offline, expected: expected(&request), ..RequestContext::default() };
+    // As in Kubo, a command waits for peers that have the content later.
+    let expected = expected(&request);
+    let context = RequestContext { offline, expected, waits_for_peers: true, ..RequestContext::default() };
     let response = with_context(context, limited(globals, request, next)).await;
     if offline { response.map(OfflineBody::body) } else { response }
 }

@@ -56,8 +56,7 @@ pub(super) async fn id(State(state): State<AppState>, args: Args) -> CommandResu
         id: encoding.id(&own)?,
         public_key: STANDARD.encode(identity.public_key()),
         addresses,
-        // Clients read the version of Kubo's RPC from the second part.
-        agent_version: format!("ipfrs/{}/{}", state.api.reported_version(), env!("CARGO_PKG_VERSION")),
+        agent_version: state.api.agent_version(),
         protocols: node.protocols(),
     }))
 }

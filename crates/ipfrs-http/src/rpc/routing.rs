@@ -1,5 +1,7 @@
 //! `routing/get` and `routing/put`: records of IPNS names; `routing/findpeer` and `routing/findprovs`.
 
+use std::collections::HashSet;
+
 use axum::extract::{Request, State};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -70,8 +72,8 @@ pub(super) async fn find_peer(State(state): State<AppState>, args: Args) -> Comm
     Ok(output::objects(stream::iter([output::line(&event)]), args.takes_trailers))
 }
 
-/// `routing/findprovs?arg=cid[&num-providers=][&verbose=]`: returns this node if it has the block, and the providers
-/// that routers name.
+/// `routing/findprovs?arg=cid[&num-providers=][&verbose=]`: returns this node if it has the block, connected peers that
+/// have it, and the providers that routers name.
 pub(super) async fn find_providers(State(state): State<AppState>, args: Args) -> CommandResult {
     if !state.node.has_routers() {
         needs_peers(&state)?;
@@ -92,8 +94,11 @@ pub(super) async fn find_providers(State(state): State<AppState>, args: Args) ->
     if left > 0 {
         // Routers may send anything, and clients expect peer IDs.
         let to_id = |id: &str| Name::parse(id).ok().map(|name| name.peer_id()).filter(|id| *id != own_id);
-        let others = state.node.find_providers(&cid, left, to_id).await;
-        providers.extend(others.into_iter().map(|(id, addrs)| PeerAddresses { id, addrs }));
+        let connected = state.node.peers_with_block(&cid, left);
+        let (connected, named) = tokio::join!(connected, state.node.find_providers(&cid, left, to_id));
+        let mut seen = HashSet::new();
+        let others = connected.into_iter().chain(named).filter(|(id, _)| seen.insert(id.clone())).take(left);
+        providers.extend(others.map(|(id, addrs)| PeerAddresses { id, addrs }));
     }
     let event = |provider| RoutingEvent {
         extra: String::new(),

@@ -4,6 +4,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -91,6 +92,7 @@ impl ConfigFile {
         let (settings, has_changed) = self.write(&[Change { key: key.clone(), value: None }], false)?;
         if !has_changed {
             settings.get(&key)?;
+            check_precedence(&settings, &key)?;
         }
         Ok(has_changed)
     }
@@ -156,15 +158,21 @@ impl ConfigFile {
             return Err(error);
         }
         for change in changes {
-            let [section, key, ..] = &change.key[..] else { continue };
-            if let Some(origin) = settings.origin_besides_file(section, key) {
-                let why = "which takes precedence over the file: change it there";
-                let why = format!("{section}.{key} is set by {origin}, {why}");
-                return Err(Error::new(ErrorKind::Conflict, why));
+            // Nothing changes if a setting is removed that the file does not have.
+            if change.value.is_some() || self::edited(&text, slice::from_ref(change))? != text {
+                check_precedence(&settings, &change.key)?;
             }
         }
         Ok((text, edited, settings))
     }
+}
+
+/// Refuses a change of a setting for which another source takes precedence over the file.
+fn check_precedence(settings: &Settings, key: &[String]) -> Result<()> {
+    let [section, key, ..] = key else { return Ok(()) };
+    let Some(origin) = settings.origin_besides_file(section, key) else { return Ok(()) };
+    let why = "which takes precedence over the file: change it there";
+    Err(Error::new(ErrorKind::Conflict, format!("{section}.{key} is set by {origin}, {why}")))
 }
 
 impl ipfrs_http::Configuration for ConfigFile {

@@ -238,6 +238,8 @@ fn invalid_values_are_errors_with_line_and_range() {
         ("[streaming]\nmax_dag_depth = 7\n", "line 2: streaming.max_dag_depth = 7: ", "use 8 to 16777216"),
         ("[gateway]\nretrieval_timeout_seconds = 0\n", "gateway.retrieval_timeout_seconds = 0: ", "are 1 to 86400"),
         ("[gateway]\nmax_request_seconds = 0\n", "gateway.max_request_seconds = 0: ", "are 1 to 31536000"),
+        ("[gateway]\nroot_redirect = \"//b.example\"\n", "gateway.root_redirect = \"//b.example\": ", "such as /ipns/"),
+        ("[gateway]\nroot_redirect = \"/a b\"\n", "gateway.root_redirect = \"/a b\": ", "percent-encoded"),
         ("[gateway]\nmax_concurrent_requests = 0\n", "gateway.max_concurrent_requests = 0: ", "are 1 to 1000000"),
         (
             "[gateway]\nmax_requests_per_client = 1000001\n",

@@ -18,7 +18,7 @@ use tracing::Instrument;
 use crate::gc::RenewedLease;
 use crate::metrics::Active;
 use crate::node::ImportPermit;
-use crate::{ContentPath, Node, PinOptions};
+use crate::{ContentPath, Node, PinOptions, RequestContext, current_context, with_context};
 
 /// Size of the batches that the store receives, in bytes and in blocks: one commit each.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
@@ -164,7 +164,7 @@ impl DagImport {
     }
 
     /// Waits until every block is durable, then pins the roots if the import was begun with `pin_roots`. A root is
-    /// not pinned if a block below it is missing.
+    /// not pinned if a block below it is missing. The import does not wait for peers that may have that block later.
     ///
     /// # Errors
     /// Errors of the store.
@@ -176,8 +176,10 @@ impl DagImport {
         let mut roots = Vec::new();
         if self.lease.is_some() {
             for root in self.roots {
-                let pinned =
-                    self.node.pin(&[ContentPath::new(root, Vec::new())?], &PinOptions::default(), |_| {}).await;
+                // An import may have thousands of incomplete roots, and holds a permit.
+                let context = RequestContext { waits_for_peers: false, ..current_context() };
+                let (path, options) = (ContentPath::new(root, Vec::new())?, PinOptions::default());
+                let pinned = with_context(context, self.node.pin(&[path], &options, |_| {})).await;
                 roots.push((root, pinned.err()));
             }
         }

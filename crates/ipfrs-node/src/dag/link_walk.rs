@@ -16,7 +16,7 @@ use tokio::task::coop::consume_budget;
 use super::INLINE_DECODE_BYTES;
 use super::reachable::can_link;
 use crate::fingerprint::{ByItself, Fingerprints};
-use crate::{ContentPath, Node};
+use crate::{ContentPath, Node, RequestContext, current_context, within_context};
 
 /// Number of links whose blocks are looked up together.
 const LOOKUPS: usize = 1_024;
@@ -68,6 +68,7 @@ impl Node {
         let walk = LinkWalk {
             node: self.clone(),
             store: self.inner.served.clone(),
+            context: current_context(),
             options,
             roots: roots.into_iter(),
             frames: Vec::new(),
@@ -83,6 +84,8 @@ struct LinkWalk {
     node: Node,
     /// Store from which the DAG below the current root is read.
     store: Arc<dyn BlockStore>,
+    /// Context of the request, which has been handled when its links are read.
+    context: RequestContext,
     options: LinkWalkOptions,
     roots: std::vec::IntoIter<Cid>,
     /// Blocks whose links are being followed, outermost first.
@@ -133,7 +136,8 @@ impl LinkWalk {
                     let root = self.roots.next()?;
                     // Sources have no part for a number of levels.
                     let part = if self.options.max_depth.is_some() { Part::Block } else { Part::All };
-                    self.store = self.node.part_store(&root.into(), part);
+                    let context = self.context.clone();
+                    self.store = within_context(context, || self.node.part_store(&root.into(), part));
                     self.enter(root, 0).await.map(|()| None)
                 }
             };

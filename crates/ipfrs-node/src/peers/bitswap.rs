@@ -284,6 +284,32 @@ impl Node {
         Ok((peer.to_string(), was_connected))
     }
 
+    /// Asks connected peers whether they have a block. Returns the IDs of those that do, at most `most`, with their
+    /// addresses. No peer is asked if the current request may not retrieve anything.
+    pub async fn peers_with_block(&self, cid: &Cid, most: usize) -> Vec<(String, Vec<String>)> {
+        let Some(exchange) = self.inner.exchange.as_ref().filter(|_| self.may_retrieve()) else { return Vec::new() };
+        let holders = exchange.holders(cid, most).await;
+        let peers = self.peers().unwrap_or_default();
+        let with_addresses = |id: PeerId| {
+            let id = id.to_string();
+            let peer = peers.iter().find(|peer| peer.id == id);
+            let addresses = peer.map(|peer| match peer.listen_addresses.is_empty() {
+                true => vec![peer.address.clone()],
+                false => peer.listen_addresses.clone(),
+            });
+            (id, addresses.unwrap_or_default())
+        };
+        holders.into_iter().map(with_addresses).collect()
+    }
+
+    /// Ends the waits of requests for peers that have a block, running and later ones, before the node is closed
+    /// ([`RequestContext::waits_for_peers`](crate::RequestContext::waits_for_peers)).
+    pub fn end_waits_for_peers(&self) {
+        if let Some(exchange) = &self.inner.exchange {
+            exchange.end_waits();
+        }
+    }
+
     /// Returns what was exchanged with all peers.
     ///
     /// # Errors

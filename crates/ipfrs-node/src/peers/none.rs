@@ -83,6 +83,12 @@ impl Node {
         Err(offline())
     }
 
+    pub async fn peers_with_block(&self, _cid: &Cid, _most: usize) -> Vec<(String, Vec<String>)> {
+        Vec::new()
+    }
+
+    pub fn end_waits_for_peers(&self) {}
+
     pub fn exchange_totals(&self) -> Result<ExchangeTotals> {
         Err(offline())
     }

@@ -192,9 +192,13 @@ impl Node {
 
 /// Returns the client of the current request, the sources that it names, and when it began.
 fn requester() -> Requester {
-    let of_context = |context: &RequestContext| (context.hints.clone(), context.began.map(Into::into));
-    let (hints, began) = CONTEXT.try_with(of_context).unwrap_or_default();
-    Requester { client: current_client(), hints, began }
+    let of_context = |context: &RequestContext| Requester {
+        client: None,
+        hints: context.hints.clone(),
+        began: context.began.map(Into::into),
+        waits_for_peers: context.waits_for_peers,
+    };
+    Requester { client: current_client(), ..CONTEXT.try_with(of_context).unwrap_or_default() }
 }
 
 fn want(path: &ContentPath, part: Part, via: Arc<str>) -> Want {

@@ -15,6 +15,9 @@ const AUTO: &str = "auto";
 const PUBLIC_BOOTSTRAP_DOMAIN: &str = "bootstrap.libp2p.io";
 /// The only bootstrap peer that older configurations of Kubo name by its IP address.
 const PUBLIC_BOOTSTRAP_PEER: &str = "/p2p/QmaCpDMGvV2BGHeYERUEnRQAwe3N8SzbUtfsmvsqQLuvuJ";
+/// The addresses of `localhost`.
+const IPV4_LOOPBACK: &str = "127.0.0.1";
+const IPV6_LOOPBACK: &str = "::1";
 /// Kubo's name for the resolvers of all other domains.
 const ROOT_DOMAIN: &str = ".";
 
@@ -33,6 +36,8 @@ pub(super) enum Form {
     Threshold,
     /// A duration, such as `1h30m`; here a number of seconds.
     Seconds,
+    /// A path; empty in Kubo if there is none.
+    Path,
     /// A list of texts, without Kubo's placeholder.
     Texts,
     /// Addresses of peers, without those that introduce Kubo to its public network.
@@ -74,6 +79,8 @@ impl Form {
             Self::Seconds => {
                 value.as_str().and_then(duration::parse).map(|d| json!(d.as_millis().div_ceil(1_000) as u64))
             }
+            Self::Path if value == "" => return,
+            Self::Path => value.as_str().map(Value::from),
             Self::Texts if texts(value).contains(&AUTO) => None,
             Self::Texts => are_texts(value).then(|| json!(texts(value))),
             Self::Bootstrap => return bootstrap(setting, value, to),
@@ -106,6 +113,7 @@ impl Form {
                 _ => json!(""),
             },
             Self::Seconds => own.as_u64().map_or(Value::Null, |seconds| json!(format!("{seconds}s"))),
+            Self::Path => json!(own.as_str().unwrap_or_default()),
             Self::Texts => if_any(own.clone()),
             Self::Bootstrap if own.is_null() => json!([]),
             Self::Bootstrap => own.clone(),
@@ -216,16 +224,31 @@ fn listener(setting: &Setting, value: &Value, to: &mut Translation) {
 }
 
 fn api_listener(setting: &Setting, value: &Value, to: &mut Translation) {
-    let (mut tcp, mut unix) = (None, None);
+    let (mut listeners, mut unix) = (Vec::new(), None);
     for text in texts(value) {
         let known = match text.strip_prefix("/unix/") {
             Some(path) => unix.replace(path).is_none(),
-            None => tcp_address(text).is_some_and(|address| tcp.replace(address).is_none()),
+            None => {
+                let address = tcp_address(text);
+                listeners.extend(address);
+                address.is_some()
+            }
         };
         if !known {
             return to.leave(setting.kubo, value);
         }
     }
+    let tcp = match listeners[..] {
+        [] => None,
+        [address] => Some(address),
+        // The daemon listens on each address of the name.
+        [(IPV4_LOOPBACK, port), (IPV6_LOOPBACK, other)] | [(IPV6_LOOPBACK, port), (IPV4_LOOPBACK, other)]
+            if port == other =>
+        {
+            Some(("localhost", port))
+        }
+        _ => return to.leave(setting.kubo, value),
+    };
     if !are_texts(value) {
         return to.leave(setting.kubo, value);
     }

@@ -23,6 +23,7 @@ fn own() -> Value {
             "max_range_request_bytes": 9,
             "max_request_seconds": 60,
             "retrieval_timeout_seconds": 30,
+            "root_redirect": "/ipns/a.example",
             "hosts": { "a.example": {
                 "subdomains": true, "inline_dnslink": true, "deserialized": true, "paths": ["/ipfs"], "retrieve": false,
             } },
@@ -95,6 +96,12 @@ fn a_change_of_kubo_is_one_of_the_same_settings_here() {
     assert_eq!(set("Gateway.RetrievalTimeout", json!("1m30s")), one("gateway/retrieval_timeout_seconds", json!(90)));
     assert_eq!(set("Gateway.NoFetch", json!(true)), one("retrieval/enabled", json!(false)));
     assert_eq!(set("Addresses.Gateway", json!("/ip6/::1/tcp/0")), one("server/port", json!(0)));
+    assert_eq!(set("Gateway.RootRedirect", json!("/b")), one("gateway/root_redirect", json!("/b")));
+    assert_eq!(set("Gateway.RootRedirect", json!("")), Ok(vec![("gateway/root_redirect".into(), None)]));
+    assert_eq!(show(&json!({}))["Gateway"]["RootRedirect"], "");
+    let loopback = |port: u16| json!(["/unix/run/api.sock", "/ip6/::1/tcp/5002", format!("/ip4/127.0.0.1/tcp/{port}")]);
+    assert_eq!(set("Addresses.API", loopback(5002)), one("api/host", json!("localhost")));
+    assert_eq!(set("Addresses.API", loopback(5003)), Err(vec!["Addresses.API".to_owned()]));
     assert_eq!(set("Addresses.Swarm", json!([])).unwrap()[0], ("retrieval/bitswap/listen".into(), None));
     let bootstrap = "retrieval/bitswap/bootstrap";
     assert_eq!(set("Bootstrap", json!(["/dns4/d/tcp/1/p2p/D"])), one(bootstrap, json!(["/dns4/d/tcp/1/p2p/D"])));
@@ -148,6 +155,8 @@ fn settings_without_an_equivalent_change_nothing() {
         ("Addresses.Gateway", json!("/unix/run/a")),
         ("Addresses.Swarm", json!(["/ip4/0.0.0.0/tcp/4001", "/ip4/0.0.0.0/tcp/4002/ws"])),
         ("Gateway.NoFetch", json!("true")),
+        ("Gateway.RootRedirect", json!(["/a"])),
+        ("Addresses.API", json!(["/ip4/127.0.0.1/tcp/5002", "/ip4/127.0.0.2/tcp/5002"])),
         ("Gateway.RetrievalTimeout", json!("soon")),
         ("Datastore.StorageMax", json!("much")),
         ("Peering.Peers", json!([{ "ID": "A" }])),

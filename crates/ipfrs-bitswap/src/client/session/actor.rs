@@ -100,7 +100,9 @@ pub(super) async fn run(
 impl Actor {
     fn on_event(&mut self, event: SessionEvent) {
         match event {
-            SessionEvent::Get { cid, waiter, reply } => self.get(cid, Waiter { id: waiter, reply }),
+            SessionEvent::Get { cid, waiter, is_patient, reply } => {
+                self.get(cid, Waiter { id: waiter, is_patient, reply });
+            }
             SessionEvent::Abandon { cid, waiter } => {
                 if let Some(want) = self.wants.abandon(&cid, waiter) {
                     self.release(&cid, &want, None);
@@ -180,6 +182,7 @@ impl Actor {
             peer.wants.lock().disconnected();
         }
         self.peers.get(number).link = Link::Connected(peer);
+        self.wants.resume_all(number);
         self.record(number, Request::Connect, None, Outcome::Connected, 0, duration, None);
     }
 
@@ -207,6 +210,10 @@ impl Actor {
         let Some(want) = self.wants.get_mut(cid) else { return };
         want.holders.insert(number);
         if !want.probed.remove(number) {
+            // A patient caller waits for a block that the peer did not have before.
+            if want.is_patient() && want.refused.remove(number) {
+                self.wants.resume(cid);
+            }
             return;
         }
         let duration = want.probed_at.map_or(Duration::ZERO, |since| since.elapsed());
@@ -218,8 +225,10 @@ impl Actor {
 
     fn on_dont_have(&mut self, number: usize, cid: &Cid) {
         let Some((request, duration)) = self.refuse(number, cid) else { return };
+        let is_patient = self.wants.get_mut(cid).is_some_and(|want| want.is_patient());
         let peer = self.peers.get(number);
-        peer.misses += 1;
+        // A peer may send later what patient callers want, and is not dropped for it.
+        peer.misses += usize::from(!is_patient);
         (peer.timeouts, peer.last_timeout_at) = (0, None);
         let is_dropped = peer.misses >= MAX_MISSES;
         self.record(number, request, Some(*cid), Outcome::DontHave, 0, duration, None);
@@ -422,13 +431,19 @@ impl Actor {
     }
 
     fn fail(&mut self, cid: &Cid) {
-        let Some(want) = self.wants.remove(cid) else { return };
+        let Some(want) = self.wants.get_mut(cid) else { return };
         let has_connected = self.peers.iter().any(|(_, peer)| peer.connected().is_some());
         let failure = Failure {
             peers: self.peers.len(),
             has_connected: has_connected || want.refused != PeerSet::default(),
             has_failed: want.has_failed,
         };
+        if want.is_patient() {
+            want.fail_impatient(cid, &failure);
+            self.wants.suspend(*cid);
+            return;
+        }
+        let Some(want) = self.wants.remove(cid) else { return };
         self.release(cid, &want, None);
         want.reply(cid, Err(&failure));
     }

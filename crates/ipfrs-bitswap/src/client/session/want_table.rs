@@ -17,6 +17,8 @@ const MAX_RETRIES: u8 = 2;
 /// A caller that waits for a block.
 pub(super) struct Waiter {
     pub id: u64,
+    /// Whether it waits until a peer has the block.
+    pub is_patient: bool,
     pub reply: oneshot::Sender<Result<Received>>,
 }
 
@@ -47,6 +49,8 @@ pub(super) struct Want {
 pub(super) struct WantTable {
     wants: HashMap<Cid, Want>,
     queue: VecDeque<Cid>,
+    /// Wants of patient callers that no known peer can fulfil. They are not in the queue.
+    suspended: HashSet<Cid>,
 }
 
 impl WantTable {
@@ -65,11 +69,35 @@ impl WantTable {
 
     /// Adds a caller that waits for a block.
     pub(super) fn add(&mut self, cid: Cid, waiter: Waiter) {
+        self.resume(&cid);
         let want = self.wants.entry(cid).or_insert_with(|| {
             self.queue.push_back(cid);
             Want::default()
         });
         want.waiters.push(waiter);
+    }
+
+    /// Removes a want from those that are looked at, until it is resumed.
+    pub(super) fn suspend(&mut self, cid: Cid) {
+        self.suspended.insert(cid);
+    }
+
+    /// Puts a suspended want into the queue.
+    pub(super) fn resume(&mut self, cid: &Cid) {
+        if self.suspended.remove(cid) {
+            self.queue.push_back(*cid);
+        }
+    }
+
+    /// Puts all suspended wants into the queue for a peer that has connected. It is asked even if it refused them on an
+    /// earlier connection, because it remembers no want of that.
+    pub(super) fn resume_all(&mut self, connected: usize) {
+        for cid in self.suspended.drain() {
+            if let Some(want) = self.wants.get_mut(&cid) {
+                want.clear_peer(connected);
+            }
+            self.queue.push_back(cid);
+        }
     }
 
     /// Removes a caller. Returns the want if it was the last caller.
@@ -79,7 +107,7 @@ impl WantTable {
         if !want.waiters.is_empty() {
             return None;
         }
-        let want = self.wants.remove(cid);
+        let want = self.remove(cid);
         self.compact_queue();
         want
     }
@@ -96,6 +124,7 @@ impl WantTable {
     }
 
     pub(super) fn remove(&mut self, cid: &Cid) -> Option<Want> {
+        self.suspended.remove(cid);
         self.wants.remove(cid)
     }
 
@@ -121,6 +150,21 @@ impl WantTable {
 }
 
 impl Want {
+    /// Returns whether a caller waits until a peer has the block.
+    pub(super) fn is_patient(&self) -> bool {
+        self.waiters.iter().any(|waiter| waiter.is_patient)
+    }
+
+    /// Sends a failure to the callers that are not patient.
+    pub(super) fn fail_impatient(&mut self, cid: &Cid, failure: &Failure) {
+        let waiters = std::mem::take(&mut self.waiters).into_iter();
+        let (patient, others): (Vec<_>, Vec<_>) = waiters.partition(|waiter| waiter.is_patient);
+        self.waiters = patient;
+        for waiter in others {
+            waiter.reply.send(Err(failure.error(cid))).ok();
+        }
+    }
+
     /// Lets peers that did not respond in time be asked again. Returns whether there are any and the limit allows it.
     pub(super) fn retry(&mut self, usable: PeerSet) -> bool {
         let again = self.timed_out.intersection(usable);
