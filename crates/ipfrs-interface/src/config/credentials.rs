@@ -3,7 +3,8 @@
 use ipfrs_core::{without_credentials, without_queries};
 use toml::Value;
 
-use super::file::HIDDEN;
+/// Placeholder of a credential that is not shown.
+pub(super) const HIDDEN: &str = "***";
 
 /// Returns a text with placeholders for the user names, passwords and queries in its URLs.
 pub(super) fn safe_text(text: &str) -> String {
@@ -22,5 +23,20 @@ pub(super) fn hide_credentials(value: &mut Value) {
             _ => hide_credentials(value),
         }),
         _ => {}
+    }
+}
+
+/// Whether a text contains what is shown in place of credentials.
+pub(super) fn is_placeholder(text: &str) -> bool {
+    text == HIDDEN || [format!("://{HIDDEN}@"), format!("?{HIDDEN}")].iter().any(|part| text.contains(part))
+}
+
+/// Whether a value contains what is shown in place of credentials.
+pub(super) fn has_placeholder(value: &Value) -> bool {
+    match value {
+        Value::String(text) => is_placeholder(text),
+        Value::Array(values) => values.iter().any(has_placeholder),
+        Value::Table(values) => values.values().any(has_placeholder),
+        _ => false,
     }
 }

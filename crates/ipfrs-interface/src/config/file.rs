@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
+use super::credentials::{HIDDEN, is_placeholder};
 use super::edit::{edited, replacing};
 use super::{Config, Settings, Sources};
 
@@ -20,8 +21,6 @@ use super::{Config, Settings, Sources};
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between attempts to lock it.
 const LOCK_POLL: Duration = Duration::from_millis(20);
-/// Placeholder of a credential that is not shown.
-pub(super) const HIDDEN: &str = "***";
 
 /// Changes of files by this process, one after the other.
 static CHANGING: Mutex<()> = Mutex::new(());
@@ -202,9 +201,7 @@ fn check_start(config: &Config, repo: Option<&Path>) -> Result<()> {
 /// Whether a value contains what is shown in place of credentials.
 fn has_placeholder(value: &serde_json::Value) -> bool {
     match value {
-        serde_json::Value::String(text) => {
-            text == HIDDEN || [format!("://{HIDDEN}@"), format!("?{HIDDEN}")].iter().any(|part| text.contains(part))
-        }
+        serde_json::Value::String(text) => is_placeholder(text),
         serde_json::Value::Array(values) => values.iter().any(has_placeholder),
         serde_json::Value::Object(fields) => fields.values().any(has_placeholder),
         _ => false,

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
-use super::credentials::{hide_credentials, safe_text};
+use super::credentials::{HIDDEN, has_placeholder, hide_credentials, safe_text};
 use super::file::parsed_key;
 use super::known_names::{key_without_section, known_key, known_section, nearest};
 use super::plain_words::in_plain_words;
@@ -342,11 +342,33 @@ impl Settings {
     /// # Errors
     /// [`ErrorKind::InvalidInput`]. The message contains the place, the key, the value and what is accepted.
     pub fn config(&self) -> Result<Config> {
+        self.check_placeholders()?;
         let checked = Config::from_settings(self).and_then(|config| {
             config.validate().map_err(|error| self.locate(error))?;
             Ok(config)
         });
         checked.map_err(|error| Error::new(error.kind(), safe_text(error.message())))
+    }
+
+    /// Refuses what is shown in place of credentials. The output of `config show`, used as a file, would make it a
+    /// secret that everyone knows.
+    fn check_placeholders(&self) -> Result<()> {
+        let mut settings = self.by_key.iter();
+        let Some(((section, key), setting)) = settings.find(|(_, setting)| has_placeholder(&setting.value)) else {
+            return Ok(());
+        };
+        let mut entries = setting.value.as_table().into_iter().flatten();
+        let (origin, name) = match entries.find(|(_, value)| has_placeholder(value)) {
+            Some((name, _)) => {
+                let origin = setting.entries.get(name.as_str()).unwrap_or(&setting.origin);
+                (origin, format!("{section}.{key}.{}", shown_name(name)))
+            }
+            None => (&setting.origin, format!("{section}.{key}")),
+        };
+        Err(Error::invalid(format!(
+            "{origin}: {name} contains {HIDDEN}, which `config show` prints in place of credentials: write the credential \
+             itself, or remove the key"
+        )))
     }
 
     /// Returns one section, from its defaults and the settings.
@@ -491,6 +513,12 @@ fn value_for<T: DeserializeOwned>(section: &str, key: &str, setting: &Setting) -
     Err(Error::new(ErrorKind::InvalidInput, format!("{}: {section}.{key} = {value}: {expected}", setting.origin)))
 }
 
+/// Returns the name of an entry as in a file, in quotation marks if it needs them.
+fn shown_name(name: &str) -> String {
+    let is_bare = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    if is_bare { name.to_owned() } else { format!("{name:?}") }
+}
+
 /// Returns the error for the first entry of a table that is not accepted by itself.
 fn wrong_entry(
     section: &str,
@@ -503,8 +531,7 @@ fn wrong_entry(
         let error = accept(&alone).err()?;
         hide_credentials(&mut alone);
         let origin = setting.entries.get(name).unwrap_or(&setting.origin);
-        let is_bare = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-        let shown = if is_bare { name.clone() } else { format!("{name:?}") };
+        let shown = shown_name(name);
         let (value, expected) = (&alone[name.as_str()], in_plain_words(error.message()));
         Some(Error::invalid(format!("{origin}: {section}.{key}.{shown} = {value}: {expected}")))
     })

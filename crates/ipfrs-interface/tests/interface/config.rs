@@ -418,3 +418,28 @@ fn key_of_a_private_network_is_not_shown() {
     let shown = Settings::read(&file(dir.path(), &text)).unwrap().to_toml().unwrap();
     assert!(shown.contains("private_network_key = \"***\"") && !shown.contains(&key), "{shown}");
 }
+
+#[test]
+fn placeholders_of_credentials_are_refused_with_their_place() {
+    let text = "[auth]\nenabled = true\n[auth.rpc.bob]\nsecret = \"bearer:hunter2\"\n\
+                [dns]\nresolvers = \"https://r.example/q?token=hunter2\"\n\
+                [retrieval]\ngateways = [\"https://me:hunter2@g.example\"]\n";
+    let dir = tempfile::tempdir().unwrap();
+    let shown = Settings::read(&file(dir.path(), text)).unwrap().to_toml().unwrap();
+    let refused = complaint(&shown);
+    assert!(refused.contains("auth.rpc.bob contains ***, which `config show` prints"), "{refused}");
+    for (text, place) in [
+        ("[auth.rpc.bob]\nsecret = \"***\"\n", "config.toml, line 1: auth.rpc.bob "),
+        ("\n[auth.rpc]\n\"bob@example.org\" = { secret = \"***\" }\n", "line 3: auth.rpc.\"bob@example.org\" "),
+        ("[dns]\nresolvers = \"https://r.example/q?***\"\n", "config.toml, line 2: dns.resolvers "),
+        ("[retrieval]\n\ngateways = [\"https://***@g.example\"]\n", "config.toml, line 3: retrieval.gateways "),
+        ("[ingest]\nuser = \"u\"\npassword_sha256 = \"***\"\n", "config.toml, line 3: ingest.password_sha256 "),
+    ] {
+        let refused = complaint(text);
+        assert!(refused.contains(place) && refused.contains("write the credential itself"), "{refused}");
+        Settings::read(&file(dir.path(), text)).unwrap().to_toml().unwrap_err();
+    }
+    let environment = vec![("IPFRS_AUTH_RPC".to_owned(), "{ bob = { secret = \"***\" } }".to_owned())];
+    let refused = Config::load(&Sources { environment, ..Sources::default() }).unwrap_err();
+    assert!(refused.message().starts_with("environment variable IPFRS_AUTH_RPC: auth.rpc.bob "), "{refused}");
+}
