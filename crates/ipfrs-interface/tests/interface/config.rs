@@ -257,6 +257,7 @@ fn invalid_values_are_errors_with_line_and_range() {
             "expected true or false",
         ),
         ("[tls.acme]\n\ndomains = [\"*.a.org\"]\n", "config.toml, line 3: tls.acme.domains: ", "not a public name"),
+        ("[tls.acme]\ndomains = [\"192.0.2.1\"]\n", "config.toml, line 2: tls.acme.domains: ", "not a public name"),
         // A message without the value has the line too.
         ("[server]\n\nhosts = [\"a b\"]\n", "config.toml, line 3: server.hosts: \"a b\"", "give names without port"),
         ("[server]\nhosts = [\"a.org\", \"*.*\"]\n", "line 2: server.hosts: \"*.*\" ", "or [] for all names"),
