@@ -59,6 +59,14 @@ fn lines<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(text.lines())
 }
 
+/// Checks that there is something to move, before a repo is created for it.
+pub(super) fn check_source(command: &MigrateCommand) -> Result<()> {
+    match command {
+        MigrateCommand::Kubo(args) => Source::check(args.from.as_deref()),
+        MigrateCommand::Export(_) => Ok(()),
+    }
+}
+
 pub(super) async fn run(api: &Api, globals: &Globals, command: MigrateCommand, out: &mut Output) -> Result<()> {
     match command {
         MigrateCommand::Kubo(args) => kubo(api, globals, &args, out).await,
