@@ -3,6 +3,7 @@
 mod check;
 mod credentials;
 mod edit;
+mod entries;
 mod file;
 mod key_names;
 mod known_names;

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
-use toml::de::{DeTable, DeValue};
-use toml::{Spanned, Table, Value};
+use toml::de::DeTable;
+use toml::{Table, Value};
 
 use super::credentials::{HIDDEN, has_placeholder, hide_credentials, safe_text};
+use super::entries::{large_integer, shown_name};
 use super::file::parsed_key;
 use super::known_names::{key_without_section, known_key, known_section, nearest};
 use super::plain_words::in_plain_words;
@@ -182,10 +183,10 @@ impl Settings {
         let spanned_tables = DeTable::parse(text).map_err(invalid_toml)?;
         for (section, keys) in spanned_tables.get_ref() {
             for (key, value) in keys.get_ref().as_table().into_iter().flatten() {
-                if let Some((offset, number)) = large_integer(value) {
+                if let Some((offset, entry, number)) = large_integer(value) {
                     let (origin, section, key) = (at(offset), section.get_ref(), key.get_ref());
                     let why = "an integer must fit into 64 bits with a sign";
-                    return Err(Error::invalid(format!("{origin}: {section}.{key} = {number}: {why}")));
+                    return Err(Error::invalid(format!("{origin}: {section}.{key}{entry} = {number}: {why}")));
                 }
             }
         }
@@ -466,19 +467,6 @@ fn is_service_link(name: &str, text: &str) -> bool {
         || ["tcp://", "udp://"].iter().any(|scheme| text.starts_with(scheme))
 }
 
-/// Returns the first integer in a value that TOML parsers need not support, and its place. The error of the library
-/// names no key.
-fn large_integer(value: &Spanned<DeValue<'_>>) -> Option<(usize, String)> {
-    match value.get_ref() {
-        DeValue::Integer(number) if i64::from_str_radix(number.as_str(), number.radix()).is_err() => {
-            Some((value.span().start, number.to_string()))
-        }
-        DeValue::Array(values) => values.iter().find_map(large_integer),
-        DeValue::Table(values) => values.values().find_map(large_integer),
-        _ => None,
-    }
-}
-
 fn from_text(text: &str, origin: Origin) -> Setting {
     // As in the file: 8080, true, [1, 2], "text". Text that is not a TOML value is a string without quotes.
     let parsed = toml::from_str::<Table>(&format!("value = {text}")).ok().filter(|table| table.len() == 1);
@@ -511,12 +499,6 @@ fn value_for<T: DeserializeOwned>(section: &str, key: &str, setting: &Setting) -
     let mut value = setting.value.clone();
     hide_credentials(&mut value);
     Err(Error::new(ErrorKind::InvalidInput, format!("{}: {section}.{key} = {value}: {expected}", setting.origin)))
-}
-
-/// Returns the name of an entry as in a file, in quotation marks if it needs them.
-fn shown_name(name: &str) -> String {
-    let is_bare = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    if is_bare { name.to_owned() } else { format!("{name:?}") }
 }
 
 /// Returns the error for the first entry of a table that is not accepted by itself.

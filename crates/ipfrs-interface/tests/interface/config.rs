@@ -206,6 +206,11 @@ fn invalid_values_are_errors_with_line_and_range() {
     let cases = [
         ("[server]\nport = 70000\n", "config.toml, line 2: server.port = 70000: ", "an integer from 0 to 65535"),
         ("[server]\nport = \"http\"\n", "config.toml, line 2: server.port = \"http\": ", "an integer from 0 to 65535"),
+        (
+            "[gateway.hosts.\"a.b\"]\nsubdomains = 18446744073709551615\n",
+            "config.toml, line 2: gateway.hosts.\"a.b\".subdomains = 18446744073709551615: ",
+            "must fit into 64 bits",
+        ),
         ("[cache]\nenabled = 1\n", "config.toml, line 2: cache.enabled = 1: ", "true or false"),
         ("[server]\nworkers = 0\n", "config.toml, line 2: server.workers = 0: ", "accepted values are 1 to 1024"),
         ("[batch]\n\nmax_batch_size = 0\n", "config.toml, line 3: batch.max_batch_size = 0: ", "1 to 100000"),
