@@ -121,10 +121,14 @@ impl ConfigFile {
         Ok((settings, true))
     }
 
-    /// Returns the path of the file itself: a link to it stays one.
+    /// Returns the path of the file itself: a link to it stays one. A file would replace a device such as `/dev/null`.
     fn target(&self) -> Result<PathBuf> {
         let is_link = fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.is_symlink());
         match fs::canonicalize(&self.path) {
+            Ok(path) if fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file()) => {
+                let why = "it is not a regular file; name another one with --config";
+                Err(Error::new(ErrorKind::Conflict, format!("cannot change {}: {why}", path.display())))
+            }
             Ok(path) => Ok(path),
             Err(e) if is_link => Err(cannot("follow the link", &self.path, e)),
             Err(_) => Ok(self.path.clone()),
