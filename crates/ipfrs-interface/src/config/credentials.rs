@@ -26,9 +26,10 @@ pub(super) fn hide_credentials(value: &mut Value) {
     }
 }
 
-/// Whether a text contains what is shown in place of credentials.
+/// Whether a text contains what is shown in place of credentials. Asterisks elsewhere, as in a path, are accepted.
 pub(super) fn is_placeholder(text: &str) -> bool {
-    text == HIDDEN || [format!("://{HIDDEN}@"), format!("?{HIDDEN}")].iter().any(|part| text.contains(part))
+    let is_query_hidden = |(_, url): (&str, &str)| url.contains(&format!("?{HIDDEN}"));
+    text == HIDDEN || text.contains(&format!("://{HIDDEN}@")) || text.split_once("://").is_some_and(is_query_hidden)
 }
 
 /// Whether a value contains what is shown in place of credentials.

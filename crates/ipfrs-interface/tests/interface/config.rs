@@ -445,6 +445,10 @@ fn placeholders_of_credentials_are_refused_with_their_place() {
         assert!(refused.contains(place) && refused.contains("write the credential itself"), "{refused}");
         Settings::read(&file(dir.path(), text)).unwrap().to_toml().unwrap_err();
     }
+    // Asterisks in a path, and a password of asterisks, are no placeholders.
+    for text in ["[store]\npath = \"a?***\"\n", "[retrieval]\ngateways = [\"https://me:***@g.example\"]\n"] {
+        Config::load(&file(dir.path(), text)).unwrap();
+    }
     let environment = vec![("IPFRS_AUTH_RPC".to_owned(), "{ bob = { secret = \"***\" } }".to_owned())];
     let refused = Config::load(&Sources { environment, ..Sources::default() }).unwrap_err();
     assert!(refused.message().starts_with("environment variable IPFRS_AUTH_RPC: auth.rpc.bob "), "{refused}");
