@@ -178,18 +178,20 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Command
             return lines.send(&VerifyLine { msg, progress: 0 }).await;
         }
         let msg = verify_summary(&verified);
+        let complete = backlog.check_complete("read the response as it arrives");
+        let omitted = complete.as_ref().err().map_or_else(String::new, |error| format!("; {}", error.message()));
         match repair {
             Repair::None => {
                 let remedy = match verified.corrupt {
                     0 => "they may be intact: remove the cause, and verify again",
                     _ => "remove them (repo/verify with drop) and add their content again, or use heal",
                 };
-                Err(Error::corrupt(format!("{msg}: {remedy}")))
+                Err(Error::corrupt(format!("{msg}: {remedy}{omitted}")))
             }
-            _ if verified.not_removed + verified.not_retrieved > 0 => Err(Error::corrupt(msg)),
+            _ if verified.not_removed + verified.not_retrieved > 0 => Err(Error::corrupt(format!("{msg}{omitted}"))),
             _ => {
                 lines.send(&VerifyLine { msg, progress: 0 }).await?;
-                backlog.check_complete("read the response as it arrives")
+                complete
             }
         }
     })
