@@ -102,9 +102,12 @@ pub(crate) fn run(cli: Cli) -> Result<()> {
         Command::Stats(command) => {
             in_session(&globals, needs_repo, "stats", async |api| network::stats(api, command, &mut out).await)
         }
-        Command::Migrate(command) => in_session(&globals, needs_repo, "migrate", async |api| {
-            migrate::run(api, &globals, command, &mut out).await
-        }),
+        Command::Migrate(command) => {
+            migrate::check_source(&command)?;
+            in_session(&globals, needs_repo, "migrate", async |api| {
+                migrate::run(api, &globals, command, &mut out).await
+            })
+        }
         Command::Block(command) => {
             in_session(&globals, needs_repo, "block", async |api| block::run(api, command, &mut out).await)
         }

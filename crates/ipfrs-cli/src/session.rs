@@ -118,7 +118,9 @@ impl Session {
     pub(crate) fn open_for_daemon(globals: &Globals) -> Result<Self> {
         match settings(globals, Vec::new()).and_then(|settings| Ok(settings.config()?)) {
             Ok(config) => Self::with(globals, config),
-            Err(error) => Ok(Self { invalid: Some(format!("{error:#}")), ..Self::with(globals, Config::default())? }),
+            Err(error) => {
+                Ok(Self { invalid: Some(crate::describe(&error)), ..Self::with(globals, Config::default())? })
+            }
         }
     }
 

@@ -81,7 +81,7 @@ impl Calls {
         let headers = request.headers().clone();
         let client = client_of(request);
         let caller = request.extensions().get::<Caller>().cloned();
-        let principal = request.extensions().get::<OverTls>().and_then(|over_tls| over_tls.principal.clone());
+        let certified = request.extensions().get::<OverTls>().and_then(OverTls::certified);
         let need = access::need(request.uri().path());
         async move {
             match caller {
@@ -89,7 +89,7 @@ impl Calls {
                     Ok(()) => Ok(caller),
                     Err(error) => Err(Denied { error, caller }),
                 },
-                None => self.rules.auth.admit(&headers, principal.as_ref(), client, Proof::Header, need).await,
+                None => self.rules.auth.admit(&headers, certified.as_ref(), client, Proof::Header, need).await,
             }
         }
     }

@@ -191,9 +191,9 @@ pub(crate) fn admit<'a>(
     let target = (need.is_change() || is_audited_later).then(|| target(request));
     // The request has a body, which tasks must not share.
     let headers = request.headers().clone();
-    let principal = request.extensions().get::<OverTls>().and_then(|over_tls| over_tls.principal.clone());
+    let certified = request.extensions().get::<OverTls>().and_then(OverTls::certified);
     async move {
-        let mut admitted = state.auth.admit(&headers, principal.as_ref(), client, proof, need).await;
+        let mut admitted = state.auth.admit(&headers, certified.as_ref(), client, proof, need).await;
         if let Need::Command(_) = need {
             admitted = admitted.and_then(|caller| match caller.require_command(route) {
                 Ok(()) => Ok(caller),

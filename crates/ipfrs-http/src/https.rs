@@ -111,7 +111,10 @@ mod tests {
         let mut head = b"HTTP/1.1 200 OK\r\na: b\r\n\r\n".to_vec();
         write_hsts(&Protection::Plain, &mut head);
         assert!(head.ends_with(b"a: b\r\n\r\n"));
-        write_hsts(&Protection::Tls(OverTls { hsts, principal: None }), &mut head);
+        write_hsts(
+            &Protection::Tls(OverTls { hsts, principal: None, peer: ipfrs_middleware::Client::default() }),
+            &mut head,
+        );
         assert_eq!(head, b"HTTP/1.1 200 OK\r\na: b\r\nStrict-Transport-Security: max-age=5\r\n\r\n");
     }
 }

@@ -3,6 +3,7 @@
 mod check;
 mod credentials;
 mod edit;
+mod entries;
 mod file;
 mod key_names;
 mod known_names;
@@ -210,7 +211,7 @@ impl Config {
     /// passwords and queries in URLs.
     #[must_use]
     pub fn has_credentials(&self) -> bool {
-        self.provenance.shown.as_deref().is_some_and(|shown| shown.contains(file::HIDDEN))
+        self.provenance.shown.as_deref().is_some_and(|shown| shown.contains(credentials::HIDDEN))
     }
 
     /// Returns the text of a configuration file with these settings.

@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 
 use axum::http::HeaderValue;
 use ipfrs_core::{Error, ErrorKind, Result};
-use ipfrs_middleware::{OverTls, Protection};
+use ipfrs_middleware::{Client, OverTls, Protection};
 use ipfrs_node::off_workers;
 use ipfrs_stream::Encrypted;
 use parking_lot::RwLock;
@@ -222,6 +222,7 @@ impl Tls {
         if seen == 0 || first[0] != HANDSHAKE {
             return Some(Accepted::Plain(stream));
         }
+        let peer = stream.peer_addr().map_or_else(|_| Client::default(), |peer| Client::of(peer.ip()));
         let state = Arc::clone(&self.0.state.read());
         let server = Arc::clone(&state.servers.iter().find(|(protocols, _)| *protocols == alpn)?.1);
         match timeout_at(end, TlsAcceptor::from(server).accept(stream)).await {
@@ -231,7 +232,8 @@ impl Tls {
                 count(if is_resumed { "resumed" } else { "full" });
                 let certificate = connection.peer_certificates().and_then(<[_]>::first);
                 let principal = certificate.and_then(|it| clients::principal(it, &state.config, &state.clients));
-                let over_tls = OverTls { hsts: self.0.hsts.clone(), principal: principal.map(Arc::new) };
+                let hsts = self.0.hsts.clone();
+                let over_tls = OverTls { hsts, principal: principal.map(Arc::new), peer };
                 let is_http2 = connection.alpn_protocol() == Some(HTTP2);
                 Some(Accepted::Tls { stream: Box::new(TlsConnection::new(stream)), over_tls, is_http2 })
             }

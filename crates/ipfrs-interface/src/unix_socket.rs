@@ -61,7 +61,10 @@ impl UnixSocket {
     /// [`ErrorKind::Conflict`] if another process listens there, or if the file is no socket; otherwise if the path is
     /// too long or the socket cannot be created.
     pub(crate) fn bind(path: &Path) -> Result<Self> {
-        let cannot = |e: io::Error| Error::io(format_args!("cannot listen on the Unix socket {}", path.display()), e);
+        let rules = "its directory must exist and be writable, and a path has at most 107 bytes";
+        let shown = path.display();
+        let cannot =
+            |e: io::Error| Error::io(format_args!("api.unix_socket = {shown}: cannot listen there ({rules})"), e);
         remove_stale(path)?;
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(cannot)?;
         // The file gets the mode of the socket, so that no other user can connect before it is changed.
@@ -183,6 +186,9 @@ mod tests {
         // A socket whose daemon was killed.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         drop(UnixSocket::bind(&path).unwrap());
+        let error = UnixSocket::bind(&dir.path().join("missing/api.sock")).unwrap_err();
+        let named = error.message().starts_with("api.unix_socket = ");
+        assert!(named && error.message().contains("its directory must exist"), "{error}");
         fs::write(&path, "data").unwrap();
         assert!(UnixSocket::bind(&path).unwrap_err().message().contains("no socket"));
         assert_eq!(fs::read(&path).unwrap(), b"data");

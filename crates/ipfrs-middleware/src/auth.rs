@@ -162,7 +162,8 @@ impl Auth {
     }
 
     /// Decides about a request with these headers, before anything is done for it. Returns its caller. Without
-    /// credentials in the headers, that is `certified`, the principal of the connection's client certificate.
+    /// credentials in the headers, that is `certified`, the principal of the connection's client certificate, with the
+    /// address of the connection.
     ///
     /// # Errors
     /// [`ErrorKind::Unauthenticated`](ipfrs_core::ErrorKind) without valid credentials, `Forbidden` if they do not
@@ -170,7 +171,7 @@ impl Auth {
     pub async fn admit(
         &self,
         headers: &HeaderMap,
-        certified: Option<&Arc<Principal>>,
+        certified: Option<&(Arc<Principal>, Client)>,
         client: Client,
         proof: Proof,
         need: Need,
@@ -188,9 +189,10 @@ impl Auth {
         let identified = match Credential::read(headers, proof) {
             Ok(Some(credential)) => self.identify(checks, &credential, client).await.map(Caller::new),
             Ok(None) => match certified.filter(|_| certificate::is_proof(headers, proof, need)) {
-                Some(principal) => {
+                Some((principal, peer)) => {
                     let found = certificate::check(principal);
-                    self.conclude(checks, client, Method::Certificate, found).map(Caller::new)
+                    // A proxy forwards requests of others over the connection for which it has a certificate.
+                    self.conclude(checks, *peer, Method::Certificate, found).map(Caller::new)
                 }
                 None => Ok(Caller::anonymous()),
             },

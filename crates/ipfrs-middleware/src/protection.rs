@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 
 use crate::auth::Principal;
+use crate::client::Client;
 
 /// How a connection is protected.
 #[derive(Debug, Clone, Default)]
@@ -28,4 +29,14 @@ pub struct OverTls {
     pub hsts: Option<HeaderValue>,
     /// Client that authenticated with a certificate.
     pub principal: Option<Arc<Principal>>,
+    /// Address that the connection comes from, which may be that of a proxy.
+    pub peer: Client,
+}
+
+impl OverTls {
+    /// Returns the client that authenticated with a certificate, and the address that its failed attempts count for.
+    #[must_use]
+    pub fn certified(&self) -> Option<(Arc<Principal>, Client)> {
+        self.principal.clone().map(|principal| (principal, self.peer))
+    }
 }

@@ -323,3 +323,40 @@ async fn gc_ends_although_its_response_is_not_read() {
     assert_eq!(keys, BLOCKS);
     assert!(lines.ends_with(b"0\r\n\r\n"), "the response is complete");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verify_ends_although_its_response_is_not_read() {
+    const BLOCKS: usize = 30_000;
+    let gateway = TestGateway::start_with(|config| config.batch.max_batch_size = BLOCKS).await;
+    // Each block begins with the text `damage`.
+    let blocks: Vec<_> = (0..BLOCKS).map(|n| json!({"data": format!("ZGFtYWdl{n:08}")})).collect();
+    let answer = gateway.request(Method::POST, "/v1/block/batch/put").json(&json!({"blocks": blocks}));
+    assert_eq!(answer.send().await.unwrap().status(), 200);
+    let repo = gateway.stop().await;
+    let pack = repo.path().join("packs/00000001.car");
+    let mut bytes = std::fs::read(&pack).unwrap();
+    let starts = bytes.windows(6).enumerate().filter(|(_, window)| *window == b"damage").map(|(at, _)| at);
+    let starts: Vec<usize> = starts.collect();
+    assert_eq!(starts.len(), BLOCKS);
+    starts.into_iter().for_each(|at| bytes[at] ^= 1);
+    std::fs::write(&pack, bytes).unwrap();
+    let gateway = TestGateway::start_on(repo, |config| {
+        // No limit ends the first verification.
+        config.gateway.upload_idle_seconds = 3_600;
+        config.server.write_timeout_seconds = 3_600;
+    })
+    .await;
+    // Eight megabytes of lines exceed the socket buffers.
+    let mut unread = Wire::connect(&gateway).await;
+    let head = "POST /api/v0/repo/verify HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nTE: trailers\r\n";
+    unread.send(&format!("{head}Connection: close\r\n\r\n")).await;
+    assert_eq!(unread.head().await.status, 200);
+    let others = async { while !gateway.rpc("repo/verify").send().await.unwrap().status().is_success() {} };
+    tokio::time::timeout(std::time::Duration::from_secs(60), others).await.unwrap();
+    // All lines have waited.
+    let lines = unread.rest().await;
+    let is_block = |line: &&[u8]| line.starts_with(b"{\"Msg\":\"block ");
+    assert_eq!(lines.split(|byte| *byte == b'\n').filter(is_block).count(), BLOCKS);
+    let end = String::from_utf8_lossy(&lines[lines.len() - 1_000..]);
+    assert!(end.contains("30000 blocks corrupt"), "{end}");
+}

@@ -276,6 +276,41 @@ async fn client_certificates_are_callers_with_scopes() {
 }
 
 #[tokio::test]
+async fn revoked_certificate_of_a_proxy_spends_no_attempts_of_its_clients() {
+    let issuer = Issuer::new();
+    issuer.issue("proxy", &["proxy.example.org"]);
+    let mut config = None;
+    let mut gateway = issuer
+        .gateway(|given| {
+            given.auth.enabled = true;
+            given.auth.max_failures_per_minute = 3;
+            given.gateway.trusted_proxies = vec!["127.0.0.1".to_owned().try_into().unwrap()];
+            given.tls.client_ca = issuer.path("ca.pem");
+            given.tls.client_scopes.insert("proxy.example.org".to_owned(), vec![Scope::Read]);
+            config = Some(given.clone());
+        })
+        .await;
+    let address = gateway.address();
+    let pem = issuer.identity("proxy").concat();
+    let proxy = issuer.client_at(address).identity(Identity::from_pem(pem.as_bytes()).unwrap()).build().unwrap();
+    let url = format!("https://localhost:{}/v1/progress", address.port());
+    let status = async |token: Option<&str>| {
+        let request = proxy.get(&url).header("x-forwarded-for", "192.0.2.1");
+        let request = token.iter().fold(request, |request, token| request.bearer_auth(*token));
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(status(None).await, 200);
+    let mut config = config.unwrap();
+    config.tls.client_scopes.clear();
+    gateway.gateway.reload(&config).await.unwrap();
+    for attempt in 1..=3 {
+        assert_eq!(status(None).await, 401, "{attempt}");
+    }
+    assert_eq!(status(None).await, 429, "the proxy has failed too often");
+    assert_eq!(status(Some("a.b.c")).await, 401, "its client has not");
+}
+
+#[tokio::test]
 async fn redirects_lead_to_https_and_nonsense_ends_the_connection() {
     let issuer = Issuer::new();
     let gateway = issuer.gateway(|config| config.tls.redirect_port = Some(0)).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use ipfrs_core::{Error, ErrorKind, Result};
 use libp2p::connection_limits::{self, ConnectionLimits};
-use libp2p::core::transport::ListenerId;
+use libp2p::core::transport::{ListenerId, TransportError};
 use libp2p::identity::Keypair;
 use libp2p::multiaddr::Protocol;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
@@ -98,7 +98,11 @@ pub(super) async fn listen(swarm: &mut Swarm<Protocols>, addresses: &[Multiaddr]
     let mut pending: HashMap<ListenerId, &Multiaddr> = HashMap::new();
     for address in addresses {
         check_free(address).map_err(|e| failed(address, &e))?;
-        let id = swarm.listen_on(address.clone()).map_err(|e| failed(address, &e))?;
+        let id = swarm.listen_on(address.clone()).map_err(|e| match e {
+            // libp2p displays it as an empty text.
+            TransportError::Other(why) => failed(address, &why),
+            unsupported => failed(address, &unsupported),
+        })?;
         pending.insert(id, address);
     }
     while !pending.is_empty() {

@@ -208,6 +208,17 @@ async fn busy_port_fails_the_start() {
     assert!(error.message().contains("/ip4/127.0.0.1/tcp/"), "{error}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn address_of_another_machine_fails_the_start_with_the_cause() {
+    let blocks = Arc::clone(&node(config(Transport::Tcp)).await.blocks) as Arc<dyn ipfrs_bitswap::BlockProvider>;
+    // An address for documentation (RFC 5737), which no machine has.
+    let text = "listen = ['/ip4/192.0.2.1/tcp/0']";
+    let config: BitswapConfig = toml::from_str(text).unwrap();
+    let error = Bitswap::start(config, &key(), blocks, Arc::new(|_| true), &Registry::new()).await.unwrap_err();
+    assert!(error.message().contains("cannot listen on /ip4/192.0.2.1/tcp/0: "), "{error}");
+    assert!(error.message().contains("assign requested address"), "{error}");
+}
+
 #[test]
 fn configuration_names_key_value_and_range() {
     let valid: BitswapConfig = toml::from_str("enabled = true\nlisten = ['/ip6/::1/tcp/0']").unwrap();

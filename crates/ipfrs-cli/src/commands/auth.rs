@@ -1,6 +1,6 @@
 //! `auth`.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use axum::http::Method;
 use ipfrs_rpc::client::Request;
 use ipfrs_rpc::types::{ApiKey, ApiKeys, AuthenticatedCaller, CreatedApiKey, NewApiKey};
@@ -47,6 +47,9 @@ async fn revoke(api: &Api, ids: &[String], out: &mut Output) -> Result<()> {
     for id in ids {
         // A token contains the ID of its key.
         let id = id.strip_prefix("ipfrs_").and_then(|rest| rest.split('_').next()).unwrap_or(id);
+        if id.is_empty() {
+            bail!("give the ID of a key: `ipfrs-cli auth key list` prints them");
+        }
         let path = format!("{KEYS}/{}", ipfrs_rpc::client::escape_path(id.as_bytes())?);
         let revoked: ApiKey = api.call(Request::new(Method::DELETE, path)).await?.json().await?;
         if out.is_json() { out.object(&revoked)? } else { out.line(&format!("revoked {}", revoked.id))? }

@@ -109,8 +109,10 @@ fn init(globals: &Globals, is_forced: bool, out: &mut Output) -> Result<()> {
         Err(e) => return Err(anyhow!("cannot write {}: {e}", file.display())),
     };
     if let Err(error) = opened.write_all(Config::DEFAULT_TEXT.as_bytes()) {
-        // A part of it would be a configuration too.
-        let _ = fs::remove_file(&file);
+        // A part of it would be a configuration too. A device has no part of it.
+        if opened.metadata().is_ok_and(|metadata| metadata.is_file()) {
+            let _ = fs::remove_file(&file);
+        }
         bail!("cannot write {}: {error}", file.display());
     }
     if out.is_json() {

@@ -59,6 +59,14 @@ fn lines<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(text.lines())
 }
 
+/// Checks that there is something to move, before a repo is created for it.
+pub(super) fn check_source(command: &MigrateCommand) -> Result<()> {
+    match command {
+        MigrateCommand::Kubo(args) => Source::check(args.from.as_deref()),
+        MigrateCommand::Export(_) => Ok(()),
+    }
+}
+
 pub(super) async fn run(api: &Api, globals: &Globals, command: MigrateCommand, out: &mut Output) -> Result<()> {
     match command {
         MigrateCommand::Kubo(args) => kubo(api, globals, &args, out).await,
@@ -96,14 +104,15 @@ async fn kubo(api: &Api, globals: &Globals, args: &MigrateKuboArgs, out: &mut Ou
     }
 }
 
-/// Keeps other users from reading a file.
+/// Keeps other users from reading a file. A device such as `/dev/null` stays as it is.
 fn make_private(path: &Path) -> Result<()> {
     let failed = || format!("cannot change the mode of {}", path.display());
     match fs::metadata(path) {
-        Ok(metadata) => {
+        Ok(metadata) if metadata.is_file() => {
             let mode = metadata.permissions().mode() & 0o700;
             fs::set_permissions(path, Permissions::from_mode(mode)).with_context(failed)
         }
+        Ok(_) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error).with_context(failed),
     }

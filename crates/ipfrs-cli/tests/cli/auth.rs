@@ -329,6 +329,7 @@ fn mistakes_with_keys_are_explained() {
         (&["auth", "key", "create", "-s", "write", "--root", "bafkqaaa"], "can only read"),
         (&["auth", "key", "create", "-s", "read", "--expires-in", "2w"], "use s, m, h or d"),
         (&["--token-file", "missing", "auth", "whoami"], "cannot read the token in missing"),
+        (&["auth", "key", "revoke", ""], "`ipfrs-cli auth key list` prints them"),
     ] {
         let ran = place.run(arguments);
         assert_ne!(ran.code, Some(0), "{arguments:?}");

@@ -99,6 +99,8 @@ fn keys_are_shown_set_and_unset() {
     place.ok(&["config", "check"]);
     // The file that is named must exist.
     assert!(place.fails(&["--config", "missing.toml", "config", "set", "server.port", "1"]).contains("missing.toml"));
+    let message = place.fails(&["--config", "missing.toml", "pin", "ls"]);
+    assert_eq!(message.matches("No such file").count(), 1, "{message}");
 }
 
 #[test]

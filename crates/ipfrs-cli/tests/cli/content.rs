@@ -292,7 +292,9 @@ fn get_replaces_file_and_refuses_other_targets() {
     place.ok(&["get", &format!("{root}/hello"), "-o", "alias"]);
     assert_eq!(fs::read(place.path("saved")).unwrap(), b"hello\n");
     assert!(place.path("alias").is_symlink());
-    assert!(place.fails(&["get", &format!("{root}/hello"), "-o", "/dev/null"]).contains("-o -"));
+    // A socket in place of a device, which a faulty command would replace for all programs if root runs the test.
+    let _device = UnixListener::bind(place.path("device")).unwrap();
+    assert!(place.fails(&["get", &format!("{root}/hello"), "-o", "device"]).contains("-o -"));
     // An output directory keeps the original name.
     fs::create_dir(place.path("directory")).unwrap();
     assert_eq!(place.ok(&["get", &format!("{root}/hello"), "-o", "directory"]), "saved directory/hello");

@@ -82,6 +82,13 @@ fn doctor_opens_the_repo_as_a_daemon_does() {
     fs::write(&pins, kept).unwrap();
     fs::write(place.repo().join("version"), "2\n").unwrap();
     assert!(content(1)["message"].as_str().unwrap().contains("format 2"));
+    fs::write(place.repo().join("version"), "1\n").unwrap();
+    // A store in another directory, which does not exist yet.
+    place.write("repo/config.toml", b"[store]\npath = \"elsewhere\"\n");
+    let found = content(0);
+    assert_eq!(found["status"], "warning", "{found}");
+    assert!(found["message"].as_str().unwrap().contains("a gateway that starts creates one"), "{found}");
+    assert!(!place.repo().join("elsewhere").exists());
 }
 
 #[test]

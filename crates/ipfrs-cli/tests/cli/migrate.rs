@@ -173,6 +173,9 @@ fn repo_of_kubo_is_moved_and_damaged_blocks_are_reported() {
     assert!(
         other.fails(&["migrate", "kubo", "--from", other.path("none").to_str().unwrap()]).contains("no repo of Kubo")
     );
+    let without = Place::new();
+    assert!(without.fails(&["migrate", "kubo", "--from", "nowhere"]).contains("no repo of Kubo"));
+    assert!(!without.repo().join("packs").exists(), "a failed command creates no repo");
 }
 
 #[test]

@@ -140,14 +140,14 @@ impl LineBacklog {
     /// Checks that no line was omitted.
     ///
     /// # Errors
-    /// [`ErrorKind::Timeout`] with the number of lines that were omitted.
-    pub(super) fn check_complete(&self) -> Result<()> {
+    /// [`ErrorKind::Timeout`] with the number of lines that were omitted, and the remedy.
+    pub(super) fn check_complete(&self, remedy: &str) -> Result<()> {
         if self.omitted == 0 {
             return Ok(());
         }
         let what = format!("the command has ended, but {} lines were omitted", self.omitted);
         let why = format!("{what}, because the client did not read them in time");
-        Err(Error::new(ErrorKind::Timeout, format!("{why}: read the response as it arrives, or use silent=true")))
+        Err(Error::new(ErrorKind::Timeout, format!("{why}: {remedy}")))
     }
 
     /// Releases memory that the lines no longer need.
@@ -200,15 +200,15 @@ mod tests {
         for _ in 0..most {
             backlog.push(&long_line()).await.unwrap();
         }
-        backlog.check_complete().unwrap();
+        backlog.check_complete("").unwrap();
         assert!(backlog.reserved.bytes() >= backlog.bytes);
         backlog.wait_left = Duration::ZERO;
         for _ in 0..3 {
             backlog.push(&long_line()).await.unwrap();
         }
         backlog.offer(&long_line()).unwrap();
-        let error = backlog.check_complete().unwrap_err();
-        assert!(error.message().contains("3 lines were omitted"), "{error}");
+        let error = backlog.check_complete("read it").unwrap_err();
+        assert!(error.message().contains("3 lines were omitted") && error.message().ends_with(": read it"), "{error}");
         // The channel has space for one piece, and the client reads as many as were kept.
         assert!(backlog.send_first().now_or_never().is_some());
         assert!(backlog.send_first().now_or_never().is_none());
@@ -236,7 +236,7 @@ mod tests {
             for _ in 0..LINES {
                 backlog.push(&long_line()).await.unwrap();
             }
-            backlog.check_complete().unwrap();
+            backlog.check_complete("").unwrap();
             backlog.send_all().await.unwrap();
         };
         let reading = async {

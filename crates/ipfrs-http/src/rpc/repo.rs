@@ -86,7 +86,9 @@ pub(super) async fn gc(State(state): State<AppState>, args: Args) -> CommandResu
         if progress {
             lines.send(&summary(&collected)).await?;
         }
-        let Some(first) = collected.damaged.first() else { return backlog.check_complete() };
+        let Some(first) = collected.damaged.first() else {
+            return backlog.check_complete("read the response as it arrives, or use silent=true");
+        };
         for pack in collected.damaged.iter().filter(|_| stream_errors) {
             let error = format!("{} is damaged at byte {}: {}", pack.path.display(), pack.offset, pack.reason);
             lines.send(&RemovedKey { key: None, error: part_text(&Error::corrupt(error)) }).await?;
@@ -143,29 +145,31 @@ fn summary(collected: &GcReport) -> GcSummary {
 
 /// `repo/verify[?drop=][&heal=][&heal-timeout=]`: sends a line for each block that is corrupt or unreadable, and the
 /// number of blocks checked so far. With `drop`, removes corrupt blocks; with `heal`, also retrieves them. Fails at the
-/// end if any block is corrupt and was not repaired as requested, or cannot be read.
+/// end if any block is corrupt and was not repaired as requested, or cannot be read. Lines wait in memory as those of
+/// gc, because other verifications are refused until this one has ended.
 pub(super) async fn verify(State(state): State<AppState>, args: Args) -> CommandResult {
     let render = args.render;
     let repair = repair(&args)?;
+    let memory = state.memory.reservation();
     long_command::answer(args.takes_trailers, state.config.idle_patience(), move |lines| async move {
         let (sender, mut events) = channel(WAITING_EVENTS);
+        let mut backlog = LineBacklog::new(lines.clone(), memory);
         let reporting = async {
-            while let Some(event) = events.recv().await {
-                let (what, cid, outcome) = match event {
-                    Verifying::Checked(progress) => {
-                        lines.send(&VerifyLine { msg: String::new(), progress }).await?;
-                        continue;
-                    }
-                    Verifying::Corrupt(cid, outcome) => ("corrupt", cid, outcome),
-                    Verifying::Unreadable(cid, outcome) => ("unreadable", cid, outcome),
-                };
-                let (cid, why, repair) = (render.cid(&cid)?, part_text(&outcome.0), repair_text(&outcome.1));
-                let msg = format!("block {cid} was {what} ({why}){repair}");
-                lines.send(&VerifyLine { msg, progress: 0 }).await?;
+            loop {
+                tokio::select! {
+                    biased;
+                    () = backlog.send_first() => {}
+                    event = events.recv() => match event {
+                        Some(event) => report_verified(&mut backlog, event, render).await?,
+                        None => return Ok::<_, Error>(()),
+                    },
+                }
             }
-            Ok::<_, Error>(())
         };
-        let (verified, ()) = futures::try_join!(state.node.verify(repair, sender), reporting)?;
+        let (verified, ()) = futures::try_join!(async { Ok(state.node.verify(repair, sender).await) }, reporting)?;
+        // From here on, the next verification may begin.
+        backlog.send_all().await?;
+        let verified = verified?;
         if verified.corrupt + verified.unreadable == 0 {
             if let Some(lost) = state.node.lost_blocks().await? {
                 return Err(Error::corrupt(format!("verify complete, all blocks validated, but {lost}")));
@@ -174,19 +178,34 @@ pub(super) async fn verify(State(state): State<AppState>, args: Args) -> Command
             return lines.send(&VerifyLine { msg, progress: 0 }).await;
         }
         let msg = verify_summary(&verified);
+        let complete = backlog.check_complete("read the response as it arrives");
+        let omitted = complete.as_ref().err().map_or_else(String::new, |error| format!("; {}", error.message()));
         match repair {
             Repair::None => {
                 let remedy = match verified.corrupt {
                     0 => "they may be intact: remove the cause, and verify again",
                     _ => "remove them (repo/verify with drop) and add their content again, or use heal",
                 };
-                Err(Error::corrupt(format!("{msg}: {remedy}")))
+                Err(Error::corrupt(format!("{msg}: {remedy}{omitted}")))
             }
-            _ if verified.not_removed + verified.not_retrieved > 0 => Err(Error::corrupt(msg)),
-            _ => lines.send(&VerifyLine { msg, progress: 0 }).await,
+            _ if verified.not_removed + verified.not_retrieved > 0 => Err(Error::corrupt(format!("{msg}{omitted}"))),
+            _ => {
+                lines.send(&VerifyLine { msg, progress: 0 }).await?;
+                complete
+            }
         }
     })
     .await
+}
+
+async fn report_verified(backlog: &mut LineBacklog, event: Verifying, render: Render) -> Result<()> {
+    let (what, cid, outcome) = match event {
+        Verifying::Checked(progress) => return backlog.offer(&VerifyLine { msg: String::new(), progress }),
+        Verifying::Corrupt(cid, outcome) => ("corrupt", cid, outcome),
+        Verifying::Unreadable(cid, outcome) => ("unreadable", cid, outcome),
+    };
+    let (cid, why, repair) = (render.cid(&cid)?, part_text(&outcome.0), repair_text(&outcome.1));
+    backlog.push(&VerifyLine { msg: format!("block {cid} was {what} ({why}){repair}"), progress: 0 }).await
 }
 
 fn repair(args: &Args) -> Result<Repair> {

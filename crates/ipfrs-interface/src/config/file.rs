@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
+use super::credentials::{HIDDEN, is_placeholder};
 use super::edit::{edited, replacing};
 use super::{Config, Settings, Sources};
 
@@ -21,8 +22,6 @@ use super::{Config, Settings, Sources};
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval between attempts to lock it.
 const LOCK_POLL: Duration = Duration::from_millis(20);
-/// Placeholder of a credential that is not shown.
-pub(super) const HIDDEN: &str = "***";
 
 /// Changes of files by this process, one after the other.
 static CHANGING: Mutex<()> = Mutex::new(());
@@ -124,10 +123,14 @@ impl ConfigFile {
         Ok((settings, true))
     }
 
-    /// Returns the path of the file itself: a link to it stays one.
+    /// Returns the path of the file itself: a link to it stays one. A file would replace a device such as `/dev/null`.
     fn target(&self) -> Result<PathBuf> {
         let is_link = fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.is_symlink());
         match fs::canonicalize(&self.path) {
+            Ok(path) if fs::metadata(&path).is_ok_and(|metadata| !metadata.is_file()) => {
+                let why = "it is not a regular file; name another one with --config";
+                Err(Error::new(ErrorKind::Conflict, format!("cannot change {}: {why}", path.display())))
+            }
             Ok(path) => Ok(path),
             Err(e) if is_link => Err(cannot("follow the link", &self.path, e)),
             Err(_) => Ok(self.path.clone()),
@@ -210,9 +213,7 @@ fn check_start(config: &Config, repo: Option<&Path>) -> Result<()> {
 /// Whether a value contains what is shown in place of credentials.
 fn has_placeholder(value: &serde_json::Value) -> bool {
     match value {
-        serde_json::Value::String(text) => {
-            text == HIDDEN || [format!("://{HIDDEN}@"), format!("?{HIDDEN}")].iter().any(|part| text.contains(part))
-        }
+        serde_json::Value::String(text) => is_placeholder(text),
         serde_json::Value::Array(values) => values.iter().any(has_placeholder),
         serde_json::Value::Object(fields) => fields.values().any(has_placeholder),
         _ => false,

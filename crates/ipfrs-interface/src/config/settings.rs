@@ -8,10 +8,11 @@ use std::path::PathBuf;
 
 use ipfrs_core::{Error, ErrorKind, Result};
 use serde::de::DeserializeOwned;
-use toml::de::{DeTable, DeValue};
-use toml::{Spanned, Table, Value};
+use toml::de::DeTable;
+use toml::{Table, Value};
 
-use super::credentials::{hide_credentials, safe_text};
+use super::credentials::{HIDDEN, has_placeholder, hide_credentials, safe_text};
+use super::entries::{large_integer, shown_name};
 use super::file::parsed_key;
 use super::known_names::{key_without_section, known_key, known_section, nearest};
 use super::plain_words::in_plain_words;
@@ -133,10 +134,10 @@ impl Settings {
         let spanned_tables = DeTable::parse(text).map_err(invalid_toml)?;
         for (section, keys) in spanned_tables.get_ref() {
             for (key, value) in keys.get_ref().as_table().into_iter().flatten() {
-                if let Some((offset, number)) = large_integer(value) {
+                if let Some((offset, entry, number)) = large_integer(value) {
                     let (origin, section, key) = (at(offset), section.get_ref(), key.get_ref());
                     let why = "an integer must fit into 64 bits with a sign";
-                    return Err(Error::invalid(format!("{origin}: {section}.{key} = {number}: {why}")));
+                    return Err(Error::invalid(format!("{origin}: {section}.{key}{entry} = {number}: {why}")));
                 }
             }
         }
@@ -293,11 +294,33 @@ impl Settings {
     /// # Errors
     /// [`ErrorKind::InvalidInput`]. The message contains the place, the key, the value and what is accepted.
     pub fn config(&self) -> Result<Config> {
+        self.check_placeholders()?;
         let checked = Config::from_settings(self).and_then(|config| {
             config.validate().map_err(|error| self.locate(error))?;
             Ok(config)
         });
         checked.map_err(|error| Error::new(error.kind(), safe_text(error.message())))
+    }
+
+    /// Refuses what is shown in place of credentials. The output of `config show`, used as a file, would make it a
+    /// secret that everyone knows.
+    fn check_placeholders(&self) -> Result<()> {
+        let mut settings = self.by_key.iter();
+        let Some(((section, key), setting)) = settings.find(|(_, setting)| has_placeholder(&setting.value)) else {
+            return Ok(());
+        };
+        let mut entries = setting.value.as_table().into_iter().flatten();
+        let (origin, name) = match entries.find(|(_, value)| has_placeholder(value)) {
+            Some((name, _)) => {
+                let origin = setting.entries.get(name.as_str()).unwrap_or(&setting.origin);
+                (origin, format!("{section}.{key}.{}", shown_name(name)))
+            }
+            None => (&setting.origin, format!("{section}.{key}")),
+        };
+        Err(Error::invalid(format!(
+            "{origin}: {name} contains {HIDDEN}, which `config show` prints in place of credentials: write the credential \
+             itself, or remove the key"
+        )))
     }
 
     /// Returns one section, from its defaults and the settings.
@@ -395,19 +418,6 @@ fn is_service_link(name: &str, text: &str) -> bool {
         || ["tcp://", "udp://"].iter().any(|scheme| text.starts_with(scheme))
 }
 
-/// Returns the first integer in a value that TOML parsers need not support, and its place. The error of the library
-/// names no key.
-fn large_integer(value: &Spanned<DeValue<'_>>) -> Option<(usize, String)> {
-    match value.get_ref() {
-        DeValue::Integer(number) if i64::from_str_radix(number.as_str(), number.radix()).is_err() => {
-            Some((value.span().start, number.to_string()))
-        }
-        DeValue::Array(values) => values.iter().find_map(large_integer),
-        DeValue::Table(values) => values.values().find_map(large_integer),
-        _ => None,
-    }
-}
-
 fn from_text(text: &str, origin: Origin) -> Setting {
     // As in the file: 8080, true, [1, 2], "text". Text that is not a TOML value is a string without quotes.
     let parsed = toml::from_str::<Table>(&format!("value = {text}")).ok().filter(|table| table.len() == 1);
@@ -454,8 +464,7 @@ fn wrong_entry(
         let error = accept(&alone).err()?;
         hide_credentials(&mut alone);
         let origin = setting.entries.get(name).unwrap_or(&setting.origin);
-        let is_bare = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-        let shown = if is_bare { name.clone() } else { format!("{name:?}") };
+        let shown = shown_name(name);
         let (value, expected) = (&alone[name.as_str()], in_plain_words(error.message()));
         Some(Error::invalid(format!("{origin}: {section}.{key}.{shown} = {value}: {expected}")))
     })

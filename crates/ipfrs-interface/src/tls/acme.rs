@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -92,7 +93,9 @@ impl AcmeConfig {
         }
         let is_name = |name: &String| {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-            name.contains('.') && name.split('.').all(|label| !label.is_empty() && label.bytes().all(is_plain))
+            let is_address = name.parse::<IpAddr>().is_ok();
+            let has_labels = name.split('.').all(|label| !label.is_empty() && label.bytes().all(is_plain));
+            name.contains('.') && has_labels && !is_address
         };
         if let Some(wrong) = self.domains.iter().find(|name| !is_name(name)) {
             return Err(Error::invalid(format!(

@@ -206,6 +206,11 @@ fn invalid_values_are_errors_with_line_and_range() {
     let cases = [
         ("[server]\nport = 70000\n", "config.toml, line 2: server.port = 70000: ", "an integer from 0 to 65535"),
         ("[server]\nport = \"http\"\n", "config.toml, line 2: server.port = \"http\": ", "an integer from 0 to 65535"),
+        (
+            "[gateway.hosts.\"a.b\"]\nsubdomains = 18446744073709551615\n",
+            "config.toml, line 2: gateway.hosts.\"a.b\".subdomains = 18446744073709551615: ",
+            "must fit into 64 bits",
+        ),
         ("[cache]\nenabled = 1\n", "config.toml, line 2: cache.enabled = 1: ", "true or false"),
         ("[server]\nworkers = 0\n", "config.toml, line 2: server.workers = 0: ", "accepted values are 1 to 1024"),
         ("[batch]\n\nmax_batch_size = 0\n", "config.toml, line 3: batch.max_batch_size = 0: ", "1 to 100000"),
@@ -259,6 +264,7 @@ fn invalid_values_are_errors_with_line_and_range() {
             "expected true or false",
         ),
         ("[tls.acme]\n\ndomains = [\"*.a.org\"]\n", "config.toml, line 3: tls.acme.domains: ", "not a public name"),
+        ("[tls.acme]\ndomains = [\"192.0.2.1\"]\n", "config.toml, line 2: tls.acme.domains: ", "not a public name"),
         // A message without the value has the line too.
         ("[server]\n\nhosts = [\"a b\"]\n", "config.toml, line 3: server.hosts: \"a b\"", "give names without port"),
         ("[server]\nhosts = [\"a.org\", \"*.*\"]\n", "line 2: server.hosts: \"*.*\" ", "or [] for all names"),
@@ -419,4 +425,33 @@ fn key_of_a_private_network_is_not_shown() {
     let text = format!("[retrieval.bitswap]\nprivate_network_key = \"{key}\"\n");
     let shown = Settings::read(&file(dir.path(), &text)).unwrap().to_toml().unwrap();
     assert!(shown.contains("private_network_key = \"***\"") && !shown.contains(&key), "{shown}");
+}
+
+#[test]
+fn placeholders_of_credentials_are_refused_with_their_place() {
+    let text = "[auth]\nenabled = true\n[auth.rpc.bob]\nsecret = \"bearer:hunter2\"\n\
+                [dns]\nresolvers = \"https://r.example/q?token=hunter2\"\n\
+                [retrieval]\ngateways = [\"https://me:hunter2@g.example\"]\n";
+    let dir = tempfile::tempdir().unwrap();
+    let shown = Settings::read(&file(dir.path(), text)).unwrap().to_toml().unwrap();
+    let refused = complaint(&shown);
+    assert!(refused.contains("auth.rpc.bob contains ***, which `config show` prints"), "{refused}");
+    for (text, place) in [
+        ("[auth.rpc.bob]\nsecret = \"***\"\n", "config.toml, line 1: auth.rpc.bob "),
+        ("\n[auth.rpc]\n\"bob@example.org\" = { secret = \"***\" }\n", "line 3: auth.rpc.\"bob@example.org\" "),
+        ("[dns]\nresolvers = \"https://r.example/q?***\"\n", "config.toml, line 2: dns.resolvers "),
+        ("[retrieval]\n\ngateways = [\"https://***@g.example\"]\n", "config.toml, line 3: retrieval.gateways "),
+        ("[ingest]\nuser = \"u\"\npassword_sha256 = \"***\"\n", "config.toml, line 3: ingest.password_sha256 "),
+    ] {
+        let refused = complaint(text);
+        assert!(refused.contains(place) && refused.contains("write the credential itself"), "{refused}");
+        Settings::read(&file(dir.path(), text)).unwrap().to_toml().unwrap_err();
+    }
+    // Asterisks in a path, and a password of asterisks, are no placeholders.
+    for text in ["[store]\npath = \"a?***\"\n", "[retrieval]\ngateways = [\"https://me:***@g.example\"]\n"] {
+        Config::load(&file(dir.path(), text)).unwrap();
+    }
+    let environment = vec![("IPFRS_AUTH_RPC".to_owned(), "{ bob = { secret = \"***\" } }".to_owned())];
+    let refused = Config::load(&Sources { environment, ..Sources::default() }).unwrap_err();
+    assert!(refused.message().starts_with("environment variable IPFRS_AUTH_RPC: auth.rpc.bob "), "{refused}");
 }

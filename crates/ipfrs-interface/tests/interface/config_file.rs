@@ -1,7 +1,8 @@
 //! Tests of changes of the configuration file.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use ipfrs_core::ErrorKind;
@@ -182,6 +183,21 @@ fn comments_stay_where_they_are() {
     fs::write(dir.path().join("config.toml.new"), "mine").unwrap();
     file.set("server.port", "1").unwrap();
     assert_eq!(fs::read_to_string(dir.path().join("config.toml.new")).unwrap(), "mine");
+}
+
+#[test]
+fn only_regular_files_are_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    // In place of a device, such as `/dev/null`, which only root could replace.
+    let (path, link) = (dir.path().join("socket"), dir.path().join("link.toml"));
+    let _listener = UnixListener::bind(&path).unwrap();
+    symlink("socket", &link).unwrap();
+    for path in [&path, &link] {
+        let error = file(path).set("server.port", "1").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+        assert!(error.message().contains("it is not a regular file; name another one with --config"), "{error}");
+    }
+    assert!(fs::metadata(&path).unwrap().file_type().is_socket());
 }
 
 #[test]

@@ -130,3 +130,33 @@ async fn attempts_on_one_front_end_count_on_all() {
         assert_eq!(guarded.get("/v1/progress", &reader).await.status(), 200, "a valid key still works");
     }
 }
+
+#[tokio::test]
+async fn clients_behind_a_trusted_proxy_spend_only_their_own_attempts() {
+    let guarded = Guarded::start_with(|config| {
+        config.auth.max_failures_per_minute = 3;
+        config.gateway.trusted_proxies = vec!["127.0.0.1".to_owned().try_into().unwrap()];
+    })
+    .await;
+    let revoked = guarded.key(&["read"]).await;
+    guarded.revoke(&revoked).await;
+    // All requests use the connections of the proxy.
+    let channel = guarded.gateway.channel();
+    let over_grpc = async |client: &str, token: &str| {
+        let mut request = Request::new(GetBlockRequest { cid: ABSENT.to_owned() });
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        request.metadata_mut().insert("x-forwarded-for", client.parse().unwrap());
+        let refused = BlockServiceClient::new(channel.clone()).get_block(request).await;
+        is_limited_code(refused.unwrap_err().code())
+    };
+    let over_http = async |client: &str, token: &str| {
+        let request = guarded.gateway.request(Method::GET, "/v1/progress").bearer_auth(token);
+        is_limited_request(request.header("x-forwarded-for", client)).await
+    };
+    for attempt in 1..=3 {
+        assert!(!over_http("192.0.2.1", &revoked).await, "attempt {attempt}");
+    }
+    assert!(over_http("192.0.2.1", &revoked).await && over_grpc("192.0.2.1", GUESS).await);
+    assert!(!over_http("192.0.2.2", GUESS).await && !over_grpc("192.0.2.3", GUESS).await, "others may try");
+    assert!(!over_http("127.0.0.1", GUESS).await, "nor has the proxy spent its own");
+}

@@ -110,6 +110,12 @@ pub(super) async fn content(session: &Session, remedies: &Remedies) -> Option<Fi
     config.retrieval.bitswap.listen.clear();
     // A store in memory cannot be read-only.
     config.validate().ok()?;
+    let store = session.store();
+    if !session.config.store.read_only && !store.join("version").exists() && !has_packs(session) {
+        let message = format!("there is no block store in {}: a gateway that starts creates one", store.display());
+        let fix = "if it should exist, mount its disk first, or correct store.path";
+        return Some(Finding::warning(CHECK, message, fix));
+    }
     let opening = Embedded::open(&config, &session.repo, "ipfrs-cli doctor");
     match timeout(MAX_OPENING, opening).await {
         Ok(Ok(_)) if !session.repo.join("pins.redb").exists() && has_packs(session) => {

@@ -23,6 +23,19 @@ const BATCHES_AHEAD: usize = 4;
 /// Number of blocks that are requested from a daemon at the same time.
 const CONCURRENT_REQUESTS: usize = 16;
 
+fn is_url(from: &str) -> bool {
+    from.contains("://")
+}
+
+/// Returns the directory of a repo, by default as Kubo does.
+fn directory(from: Option<&str>) -> Result<PathBuf> {
+    if let Some(path) = from.map(PathBuf::from).or_else(|| std::env::var_os("IPFS_PATH").map(PathBuf::from)) {
+        return Ok(path);
+    }
+    let home = std::env::home_dir().ok_or_else(|| anyhow!("there is no home directory: pass --from"))?;
+    Ok(home.join(".ipfs"))
+}
+
 /// A repo of Kubo.
 #[derive(Debug)]
 pub(super) enum Source {
@@ -38,19 +51,19 @@ pub(super) struct Listed {
 }
 
 impl Source {
+    /// Checks that there is a repo with blocks at a path. A URL is not checked.
+    pub(super) fn check(from: Option<&str>) -> Result<()> {
+        match from {
+            Some(url) if is_url(url) => Ok(()),
+            path => KuboRepo::open(&directory(path)?)?.blocks().map(drop),
+        }
+    }
+
     /// Opens a URL or a path.
     pub(super) fn open(from: Option<&str>) -> Result<Self> {
         let path = match from {
-            Some(url) if url.contains("://") => return Ok(Self::Rpc(Api::remote(url, None)?)),
-            Some(path) => PathBuf::from(path),
-            None => match std::env::var_os("IPFS_PATH") {
-                Some(path) => PathBuf::from(path),
-                None => {
-                    let home =
-                        std::env::home_dir().ok_or_else(|| anyhow!("there is no home directory: pass --from"))?;
-                    home.join(".ipfs")
-                }
-            },
+            Some(url) if is_url(url) => return Ok(Self::Rpc(Api::remote(url, None)?)),
+            path => directory(path)?,
         };
         let repo = KuboRepo::open(&path)?;
         let blocks = repo.blocks()?;

@@ -163,13 +163,7 @@ async fn verified(built: &Path, repo: &Path, manifest: &Manifest, watched: Watch
         while let Some(line) = response.line::<VerifyLine>().await.context(incomplete)? {
             progress.reached(line.progress);
             if line.msg.starts_with("block ") {
-                let block = printable(&line.msg);
-                if block.contains("of the filestore") {
-                    bail!(
-                        "{block}; the backup itself is sound: restore the file, or restore the backup without --verify"
-                    );
-                }
-                bail!("{block}: it was damaged when it was backed up; restore it without --verify");
+                bail!("{}", unverified(&printable(&line.msg)));
             }
         }
         let mut pins = api.call(Request::query("pin/verify")).await?;
@@ -187,4 +181,38 @@ async fn verified(built: &Path, repo: &Path, manifest: &Manifest, watched: Watch
     let checked = checked.await;
     api.close().await?;
     checked
+}
+
+/// Returns the error for a block that `repo/verify` reports, with what to do.
+fn unverified(block: &str) -> String {
+    if block.contains("of the filestore") {
+        return format!(
+            "{block}; the backup itself is sound: restore the file, or restore the backup without --verify"
+        );
+    }
+    if block.contains(" was unreadable (") {
+        return format!(
+            "{block}: the disk of the repo returns errors (see dmesg), and the backup may be intact: restore it again, or \
+             on another disk"
+        );
+    }
+    format!("{block}: it was damaged when it was backed up; restore it without --verify")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_corrupt_blocks_count_as_damaged() {
+        let of_file = "block a was corrupt (block a of the filestore cannot be read: open f: not found)";
+        for (block, expected, other) in [
+            ("block a was corrupt (other hash)", "damaged when it was backed up", "dmesg"),
+            ("block a was unreadable (Input/output error (os error 5))", "on another disk", "damaged"),
+            (of_file, "the backup itself is sound", "damaged"),
+        ] {
+            let text = unverified(block);
+            assert!(text.starts_with(block) && text.contains(expected) && !text.contains(other), "{text}");
+        }
+    }
 }
