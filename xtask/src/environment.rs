@@ -73,6 +73,7 @@ impl Environment {
         for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("IPFRS_")) {
             command.env_remove(name);
         }
+        crate::leave_package(&mut command);
         command.env_remove("PYTHONPATH").env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }

@@ -8,7 +8,7 @@ mod fuzzing;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::Instant;
-use std::{env, io, thread};
+use std::{io, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -178,7 +178,7 @@ fn check_tools(needs_nightly: bool, needs_fuzzer: bool) -> Result<()> {
 
 /// Runs the tests with `name` in their names.
 fn named_tests(name: &str, targets: &[&str]) -> Result<Done> {
-    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = crate::cargo_command();
     cargo.args(["test", "--workspace", "--no-fail-fast"]).args(targets).args(["--", name]).envs(SETTINGS);
     run_tests(name, &mut cargo)
 }

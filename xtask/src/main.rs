@@ -103,8 +103,25 @@ fn host() -> Result<String> {
 
 /// Runs the cargo that runs this program, and prints the duration.
 fn cargo(step: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    run(step, cargo_command().args(arguments).envs(environment.iter().copied()))
+}
+
+/// Returns a command of the cargo that runs this program.
+fn cargo_command() -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    run(step, cargo.args(arguments).envs(environment.iter().copied()))
+    leave_package(&mut cargo);
+    cargo
+}
+
+/// Removes the variables by which cargo describes the package that it runs. The build script of ring would run again,
+/// and all that depends on ring be built again, whenever a build without this program follows one with it.
+fn leave_package(command: &mut Command) {
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
 }
 
 /// Runs a program, which inherits the standard streams, and prints the duration.
