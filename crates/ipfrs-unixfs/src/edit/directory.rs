@@ -94,7 +94,7 @@ impl DirectoryEdit {
             DataType::Directory => {
                 let attributes = data.attributes();
                 let mut basic = Basic::new(CidFormat::of(cid)?, node.links, &attributes, &sharding);
-                // The directory may stay in memory for long. A slice of its block would keep the mapped pack of the block.
+                // A directory may stay in memory for long, and a slice would keep the mapped pack of its block.
                 basic.data = Bytes::copy_from_slice(&node.data.unwrap_or_default());
                 Ok(Self { form: Form::Basic(basic), attributes, sharding })
             }
