@@ -203,7 +203,7 @@ impl TreeObject {
     }
 }
 
-fn path_of(name: &IngestName) -> Result<MutablePath> {
+pub(super) fn path_of(name: &IngestName) -> Result<MutablePath> {
     MutablePath::parse(format!("/{DIRECTORY}/{name}"))
 }
 
@@ -250,7 +250,7 @@ impl Node {
     }
 
     /// Returns the names of the files in the directory of the journals.
-    async fn listed_journals(&self) -> Result<Vec<String>> {
+    pub(super) async fn listed_journals(&self) -> Result<Vec<String>> {
         let directory = self.repo().join(JOURNALS);
         let listed = in_background(&directory, "list", |directory| match fs::read_dir(directory) {
             Ok(entries) => entries.map(|entry| entry.map(|entry| entry.file_name().into_string().ok())).collect(),
@@ -275,7 +275,7 @@ impl Node {
     }
 
     /// Moves what is left in a journal, if there is one, into the tree.
-    async fn recover_journal(&self, path: &Path, name: &IngestName) -> Result<()> {
+    pub(super) async fn recover_journal(&self, path: &Path, name: &IngestName) -> Result<()> {
         if !in_background(path, "read", |path| path.try_exists()).await? {
             return Ok(());
         }
