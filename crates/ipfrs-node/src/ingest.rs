@@ -4,7 +4,7 @@ mod config;
 mod file_object;
 mod files_directory;
 mod journal;
-mod journal_recovery;
+mod left_journals;
 mod name;
 mod tree_object;
 
