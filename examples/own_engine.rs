@@ -94,6 +94,17 @@ impl Inner {
         Ok(Stored::New)
     }
 
+    /// Removes the new blocks of an atomic put in which one could not be written, and returns its outcomes.
+    fn undo(&self, blocks: &[Block], outcomes: Vec<Result<Stored>>) -> Result<Vec<Result<Stored>>> {
+        for (block, outcome) in blocks.iter().zip(&outcomes) {
+            if matches!(outcome, Ok(Stored::New)) {
+                fs::remove_file(self.path(block.cid()))?;
+                self.deleted.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        Ok(refuse_all(outcomes))
+    }
+
     /// Makes new and deleted files durable.
     fn sync(&self) -> Result<()> {
         Ok(File::open(&self.dir)?.sync_all()?)
@@ -156,7 +167,10 @@ impl BlockStore for Files {
                 Admission::Identity => Ok(Stored::Present),
                 Admission::Store => files.write(block),
             });
-            let stored = stored.collect();
+            let mut stored: Vec<Result<Stored>> = stored.collect();
+            if mode.is_atomic() && stored.iter().any(Result::is_err) {
+                stored = files.undo(&blocks, stored)?;
+            }
             files.sync()?;
             Ok(stored)
         });
@@ -242,6 +256,8 @@ async fn main() -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use ipfrs_node::{HashFunction, codec};
+
     use super::*;
 
     async fn on_files<F: Future<Output = ()>>(contract: impl FnOnce(Arc<dyn BlockStore>) -> F) {
@@ -250,4 +266,20 @@ mod tests {
     }
 
     ipfrs_node::engine_tests!(on_files);
+
+    #[tokio::test]
+    async fn atomic_put_that_cannot_be_written_leaves_no_block() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let files = Files::open(dir.path()).expect("an engine");
+        let blocks = ["first", "second"].map(|data| {
+            Block::hash(1, codec::RAW, HashFunction::Sha2_256, Bytes::from_static(data.as_bytes())).expect("a block")
+        });
+        // No file can have this name any more.
+        fs::create_dir(files.0.path(blocks[1].cid()).with_extension("draft")).expect("a directory");
+        let outcomes = files.put_many(blocks.to_vec(), PutMode::Atomic).await;
+        assert!(outcomes.iter().all(Result::is_err), "{outcomes:?}");
+        assert_eq!(files.get(blocks[0].cid()).await.expect("no block"), None);
+        let outcomes = files.put_many(blocks.to_vec(), PutMode::BestEffort).await;
+        assert!(outcomes[0].is_ok() && outcomes[1].is_err(), "{outcomes:?}");
+    }
 }

@@ -51,7 +51,7 @@ pub use logging::{LogConfig, LogFormat, Logging};
 pub use public::PublicConfig;
 pub use runtime::runtime_builder;
 pub use server::ServerConfig;
-pub use signals::{Signals, run_until_signalled};
+pub use signals::{Signals, run_until_signalled, survive_file_length_limit};
 pub use tls::{AcmeConfig, CertificateFiles, TlsConfig, certificate_expiries};
 
 /// Parsers of HTTP/1.1 and certificates, for the fuzz targets.

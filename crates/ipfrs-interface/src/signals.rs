@@ -99,6 +99,17 @@ impl Signals {
     }
 }
 
+/// Makes writes fail that exceed the limit on the length of files (`ulimit -f`), with [`ErrorKind::NoSpace`]. Without
+/// this, SIGXFSZ ends the process. Call it in a tokio runtime; it holds until the process ends.
+///
+/// # Errors
+/// The system refuses to install a handler.
+pub fn survive_file_length_limit() -> Result<()> {
+    let exceeded = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    // The signals are not received: a handler is enough, and tokio keeps it.
+    signal(exceeded).map(drop).map_err(|e| Error::io("cannot listen for signals", e))
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;

@@ -157,10 +157,13 @@ impl Node {
         }
     }
 
-    /// Stores one block durably and returns its content ID and its size in bytes.
+    /// Stores one block durably and returns its content ID and its size in bytes. The block is not pinned: gc removes
+    /// it unless a pin or a mutable file leads to it. If the future is dropped, the block may or may not be stored.
     ///
     /// # Errors
-    /// If the data does not match the expected content ID, exceeds the size limit, or cannot be stored.
+    /// [`ErrorKind::InvalidInput`](ipfrs_core::ErrorKind) if the data does not match the expected content ID;
+    /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) above the size limit; otherwise those of
+    /// [`BlockStore::put_many`](ipfrs_store::BlockStore::put_many).
     pub async fn put_block(&self, block: PutBlock) -> Result<(Cid, usize)> {
         self.put_block_with(block, PutBlockOptions::default()).await
     }
@@ -264,7 +267,7 @@ impl Node {
         self.inner.store.iterate()
     }
 
-    /// Stores a batch of blocks durably.
+    /// Stores a batch of blocks durably. The blocks are not pinned, as with [`put_block`](Self::put_block).
     ///
     /// # Errors
     /// [`ErrorKind::TooLarge`](ipfrs_core::ErrorKind) when the batch is over `batch.max_batch_size`. Errors of single

@@ -5,6 +5,7 @@ mod file_object;
 mod files_directory;
 mod journal;
 mod journal_recovery;
+mod left_journals;
 mod name;
 mod tree_object;
 
@@ -16,6 +17,7 @@ use bytes::Bytes;
 use ipfrs_core::{Cid, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 pub use self::config::IngestConfig;
 use self::file_object::FileObject;
@@ -45,9 +47,12 @@ type Key = (IngestStore, IngestName);
 pub(crate) struct Ingestion {
     open: Arc<OpenObjects>,
     files: FilesDirectory,
+    /// The task that moves journals into their objects.
+    journal_recovery: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// Objects that are being written, and those that are being removed because nothing of them was acknowledged.
+/// Objects that are being written, those that are being removed because nothing of them was acknowledged, and those
+/// whose journals are being moved into the tree.
 #[derive(Debug, Default)]
 struct OpenObjects {
     states: Mutex<HashMap<Key, OpenState>>,
@@ -59,11 +64,28 @@ struct OpenObjects {
 enum OpenState {
     Written,
     Removed,
+    Recovered,
 }
 
 impl Ingestion {
     pub(crate) fn new(repo: &std::path::Path, config: &IngestConfig) -> Self {
-        Self { open: Arc::default(), files: FilesDirectory::new(repo.join(DIRECTORY), config.max_files_bytes) }
+        let files = FilesDirectory::new(repo.join(DIRECTORY), config.max_files_bytes);
+        Self { open: Arc::default(), files, journal_recovery: Mutex::default() }
+    }
+
+    /// Stores the handle of the background task until the node is closed.
+    fn tend(&self, journal_recovery: JoinHandle<()>) {
+        *self.journal_recovery.lock() = Some(journal_recovery);
+    }
+
+    /// Stops the background task.
+    pub(crate) async fn close(&self) {
+        let journal_recovery = self.journal_recovery.lock().take();
+        if let Some(journal_recovery) = journal_recovery {
+            journal_recovery.abort();
+            // The task was aborted, so its result does not matter.
+            drop(journal_recovery.await);
+        }
     }
 
     /// Returns whether the mutable file with these names is an object that a client is writing.
@@ -71,10 +93,22 @@ impl Ingestion {
         let [directory, name] = names else { return false };
         let name = std::str::from_utf8(name.as_bytes()).ok().and_then(|name| name.parse::<IngestName>().ok());
         let Some(name) = name.filter(|_| directory.as_bytes() == DIRECTORY.as_bytes()) else { return false };
-        self.open.states.lock().contains_key(&(IngestStore::Ipfs, name))
+        self.open.states.lock().get(&(IngestStore::Ipfs, name)) == Some(&OpenState::Written)
     }
 
-    /// Marks an object as being written. If it is being removed, this waits for the end of that.
+    /// Marks a mutable file as being recovered, unless it is open.
+    fn mark_recovered(&self, name: &IngestName) -> Option<OpenMark> {
+        let key = (IngestStore::Ipfs, name.clone());
+        match self.open.states.lock().entry(key.clone()) {
+            Entry::Vacant(entry) => {
+                entry.insert(OpenState::Recovered);
+                Some(OpenMark { open: Arc::clone(&self.open), key })
+            }
+            Entry::Occupied(_) => None,
+        }
+    }
+
+    /// Marks an object as being written. If it is being removed or recovered, this waits for the end of that.
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`] if another client is writing it.

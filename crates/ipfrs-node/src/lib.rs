@@ -2,6 +2,28 @@
 //!
 //! A front-end parses its protocol, calls one method here and renders the result. The Node does not depend on HTTP,
 //! and front-ends do not depend on stores and codecs.
+//!
+//! # Programs that embed it
+//!
+//! [`Node::open_default`] needs a directory and a Tokio runtime of either flavor, with time and I/O. The directory
+//! `examples` of the source has programs.
+//!
+//! * **Durability.** When a method that adds, pins, unpins or removes returns, its effect survives a crash of the
+//!   process and a power failure. With [`Durability::Os`], blocks survive only a crash of the process. Changes of
+//!   mutable files without a flush are durable after the next flush or [`Node::close`].
+//! * **Garbage.** [`Node::gc`] removes all blocks to which neither a pin nor a mutable file leads. Nothing else removes
+//!   blocks, except calls that name them, and `store.max_bytes`, which evicts what was fetched from other nodes.
+//! * **Cancellation.** A future or stream may be dropped at any time. Reads, imports and gc end soon. A change of pins
+//!   or mutable files is made completely, or not at all. A block whose put was dropped may or may not be stored.
+//! * **Full disk.** [`ErrorKind::NoSpace`] needs no restart: the same call succeeds once there is space. Reads, unpins
+//!   and gc continue meanwhile.
+//! * **Failed disk.** If a put is [`ErrorKind::Unavailable`], the store refuses changes until the node is opened again.
+//!   Reads continue.
+//! * **End.** [`Node::close`] stores what was not flushed and releases the directory. Without it, nothing that is
+//!   durable is lost, and the next open reads and verifies at most the last 64 MiB of blocks, or one larger put.
+//! * **Effects on the process.** The store maps files, and installs a handler for SIGBUS, which passes all other faults
+//!   to the previous one. It runs threads of its own. If the length of files is limited (`RLIMIT_FSIZE`), the program
+//!   must ignore SIGXFSZ: then a file that becomes too long is [`ErrorKind::NoSpace`].
 
 mod blocking;
 mod blocks;

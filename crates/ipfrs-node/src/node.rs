@@ -163,6 +163,7 @@ impl Node {
             exchange.shutdown().await;
         }
         self.inner.uploads.close().await;
+        self.inner.ingestion.close().await;
         let files = self.flush_at_last().await;
         if let Err(error) = &files {
             tracing::error!(%error, "changes of the mutable files without a flush are lost");
@@ -380,10 +381,12 @@ impl Node {
     }
 
     /// Starts the periodic work of a daemon: it deletes unfinished uploads after `upload.expires_after_seconds`,
-    /// republishes IPNS records, and pins what clients of the pinning service API request. A node that runs a single
-    /// command leaves all of these as they are. Must be called within the runtime.
+    /// republishes IPNS records, pins what clients of the pinning service API request, and moves what failed clients
+    /// have left in journals into their objects. A node that runs a single command leaves all of these as they are.
+    /// Must be called within the runtime.
     pub fn start_maintenance(&self) {
         self.start_upload_expiry();
+        self.start_journal_recovery();
         #[cfg(feature = "keys")]
         self.start_republishing();
         #[cfg(feature = "pinning")]

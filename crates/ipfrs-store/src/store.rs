@@ -252,6 +252,12 @@ pub trait BlockStore: Send + Sync + fmt::Debug {
 
     /// Stores blocks and returns once they are durable. Returns one outcome per block, in order. With
     /// a mode that [is atomic](PutMode::is_atomic), either all outcomes are `Ok` or all are `Err`.
+    ///
+    /// # Errors
+    /// An outcome is [`ErrorKind::NoSpace`] if the disk has too little space; later puts may succeed without reopening
+    /// the store. It is [`ErrorKind::Unavailable`] after a failure of the disk, until the store is opened again, and
+    /// after the store was closed. Stores that are read-only return [`ErrorKind::Forbidden`]. A block that is rejected
+    /// has the error above; in an atomic put, the other blocks have its kind.
     async fn put_many(&self, blocks: Vec<Block>, mode: PutMode) -> Vec<Result<Stored>>;
 
     /// Returns for each CID the size of its block in bytes, or `None` if the store does not have it.

@@ -8,7 +8,9 @@ use ipfrs_core::{Block, ErrorKind};
 use ipfrs_store::{BlockStore, CompactOptions, PackOptions, PackStore, Pin, Pins, PutMode};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::fixture::{self, assert_holds, assert_lacks, block, child_dir, cids, put_all, random_block, spawn_child};
+use crate::fixture::{
+    self, assert_holds, assert_lacks, block, child_dir, cids, put_all, random_block, small_packs, spawn_child,
+};
 use crate::read_only::open_read_only;
 use crate::recovery::{PREFIX, copy_index, lose_index, overwrite, packs, store_of};
 
@@ -396,4 +398,40 @@ async fn child_whose_pins_cannot_grow() {
 #[test]
 fn pins_are_rejected_on_full_disk_and_added_after_it() {
     assert_child_passes("disk_full::child_whose_pins_cannot_grow");
+}
+
+#[tokio::test]
+async fn child_whose_index_names_a_removed_pack() {
+    let Some(dir) = child_dir() else { return };
+    let open = || PackStore::open(&dir, small_packs()).unwrap();
+    let store = open();
+    // Each fills a pack.
+    let blocks: Vec<_> = (0..4).map(|_| random_block(60_000)).collect();
+    for one in blocks[..3].chunks(1) {
+        put_all(&store, one).await;
+    }
+    store.delete_many(&cids(&blocks[..1])).await.unwrap();
+    store.close().await.unwrap();
+    // As after a kill of a compaction, before it commits the index.
+    std::fs::remove_file(dir.join("packs/00000001.car")).unwrap();
+    let manifest = std::fs::read(dir.join("index/manifest")).unwrap();
+    limit_files_to(Some(100));
+    let store = open();
+    assert_holds(&store, &blocks[1..3]).await;
+    assert_lacks(&store, &blocks[..1]).await;
+    // It may fail without space.
+    let _ = store.close().await;
+    assert_eq!(std::fs::read(dir.join("index/manifest")).unwrap(), manifest);
+    limit_files_to(None);
+    let store = open();
+    put_all(&store, &blocks[3..]).await;
+    assert_holds(&store, &blocks[1..]).await;
+    assert_eq!(store.losses().unwrap(), Vec::<String>::new());
+    store.close().await.unwrap();
+    println!("reached the end");
+}
+
+#[test]
+fn store_opens_on_full_disk_after_a_pack_was_removed() {
+    assert_child_passes("disk_full::child_whose_index_names_a_removed_pack");
 }

@@ -203,6 +203,26 @@ async fn no_cache_holds_a_pack_that_gc_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn mutable_files_hold_no_pack_that_gc_removed() {
+    let gateway = TestGateway::start().await;
+    gateway.add("pin=false", content::bytes(1_000_000)).await;
+    let write = async |gateway: &TestGateway, text: &str| {
+        let command = "files/write?arg=/d/f&create=true&parents=true&truncate=true";
+        let response = gateway.post_form(command, Form::new().file("f", text)).await;
+        assert_eq!(response.status(), 200);
+    };
+    write(&gateway, "before").await;
+    // The next daemon reads the directories from the pack that becomes garbage.
+    let gateway = TestGateway::start_on(gateway.stop().await, |_| {}).await;
+    write(&gateway, "after").await;
+    gateway.until_idle().await;
+    let freed = freed_bytes(&gateway).await;
+    assert_eq!(held_bytes(&gateway), 0);
+    assert!(freed > 900_000, "{freed}");
+    assert_eq!(gateway.rpc_bytes("files/read?arg=/d/f").await, "after");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn gc_counts_a_pack_as_freed_when_no_client_reads_it() {
     let gateway = TestGateway::start().await;
     let file = gateway.add("pin=false", content::bytes(64 << 20)).await;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use ipfrs_core::{Block, Error, ErrorKind, Result};
@@ -9,10 +10,12 @@ use ipfrs_node::{BlockStore, MemoryStore, PutMode, Stored};
 use ipfrs_store::testing::{AlteredStore, Difference};
 use serde_json::json;
 use tokio::sync::watch;
+use tokio_tungstenite::tungstenite::Message;
 
 use crate::content::bytes;
 use crate::harness::TestGateway;
 use crate::multipart::Form;
+use crate::websocket::Client;
 
 /// Limit of the store, in bytes: the smallest one.
 const MAX_BYTES: u64 = 64 << 20;
@@ -188,4 +191,39 @@ async fn full_disk_stops_neither_reads_nor_gc_nor_the_last_flush() {
     let gateway = TestGateway::over(gateway.stop().await, store, |_| {}).await;
     assert_eq!(gateway.rpc_bytes("files/read?arg=/new").await, "new");
     assert_eq!(gateway.rpc_bytes("files/read?arg=/last").await, "last");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledged_messages_reach_the_file_once_there_is_space() {
+    let store = Strained::default();
+    let gateway = TestGateway::start_over(store.clone(), |_| {}).await;
+    let mut number = 0;
+    let (mut client, name) = loop {
+        store.is_full.store(false, Ordering::SeqCst);
+        number += 1;
+        let name = format!("object-{number}");
+        let path = format!("/ws/ingest?name={name}");
+        let mut client = Client::open(gateway.address(), &path, &[]).await.unwrap();
+        assert_eq!(client.receive().await["type"], "ready");
+        store.is_full.store(true, Ordering::SeqCst);
+        client.message(Message::binary("acknowledged")).await;
+        // A message that arrives more than a second later goes to the file at once, and is refused.
+        if client.receive().await["type"] == "ack" {
+            break (client, name);
+        }
+    };
+    // The journal has the message. The file cannot get it.
+    assert_eq!(client.receive().await["code"], "no_space");
+    client.close_code().await;
+    let read = format!("files/read?arg=/ingest/{name}");
+    assert_eq!(gateway.rpc_bytes(&read).await, "");
+    store.is_full.store(false, Ordering::SeqCst);
+    let journal = gateway.repo().path().join("ingest-journals").join(&name);
+    let moved = async {
+        while journal.exists() {
+            gateway.rpc_bytes(&read).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), moved).await.unwrap();
+    assert_eq!(gateway.rpc_bytes(&read).await, "acknowledged");
 }

@@ -8,6 +8,7 @@ use indicatif::HumanBytes;
 use ipfrs_core::Error;
 use ipfrs_interface::{
     Config, Flag, Gateway, ServerConfig, Signals, inherit_sockets, run_until_signalled, running_url,
+    survive_file_length_limit,
 };
 use ipfrs_rpc::client::Request;
 use serde_json::json;
@@ -78,6 +79,7 @@ fn start(globals: &Globals, args: &StartArgs, out: &mut Output) -> Result<()> {
     runtime::run(&session.config.server, async {
         // Dropped before the runtime ends, which exports the last traces.
         let _logging = session.config.log.start()?;
+        survive_file_length_limit()?;
         let mut gateway = Gateway::bind(&session.config, &session.repo).await?;
         let signals = Signals::listen()?;
         if let Err(error) = announce(&session, &gateway, out) {

@@ -17,6 +17,7 @@ mod dag;
 #[cfg(target_os = "linux")]
 mod disk;
 mod doctor;
+mod file_length;
 mod files;
 mod filestore;
 mod hangup;

@@ -44,7 +44,7 @@ impl Node {
     }
 
     /// Returns the names of the files in the directory of the journals.
-    async fn listed_journals(&self) -> Result<Vec<String>> {
+    pub(super) async fn listed_journals(&self) -> Result<Vec<String>> {
         let directory = self.repo().join(JOURNALS);
         let listed = in_background(&directory, "list", |directory| match fs::read_dir(directory) {
             Ok(entries) => entries.map(|entry| entry.map(|entry| entry.file_name().into_string().ok())).collect(),

@@ -16,7 +16,12 @@ use super::{read_only, recovery};
 /// A store that keeps blocks in pack files. Clones share the store.
 ///
 /// If the last handle is dropped without [`close`](Self::close), the writer thread ends shortly afterwards and then
-/// releases the store for other processes.
+/// releases the store for other processes. Nothing that was acknowledged is lost.
+///
+/// Futures and streams may be dropped at any time, and need a Tokio runtime of either flavor. Opening a store installs
+/// a handler for SIGBUS in the process, because another program may truncate a mapped file; other faults go to the
+/// previous handler. If the length of files is limited (`RLIMIT_FSIZE`), the process must ignore SIGXFSZ: a write that
+/// exceeds the limit is then [`ErrorKind::NoSpace`].
 #[derive(Debug, Clone)]
 pub struct PackStore {
     pub(super) shared: Arc<Shared>,
@@ -25,7 +30,8 @@ pub struct PackStore {
 
 impl PackStore {
     /// Opens the store in `dir`, creating it if it does not exist. Waits for the disk: content that the index does
-    /// not cover yet is read and verified.
+    /// not cover yet is read and verified. Asynchronous code calls this on a thread that may block
+    /// (`tokio::task::spawn_blocking`).
     ///
     /// # Errors
     /// [`Conflict`](ipfrs_core::ErrorKind), with the process that has the store open; [`Unsupported`] for a store

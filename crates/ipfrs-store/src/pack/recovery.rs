@@ -59,9 +59,15 @@ pub(super) fn open(dir: &Path, mut options: PackOptions) -> Result<Recovered> {
     remove_old_index(dir)?;
     let losses = Losses::of(dir, false);
     let (index, blocks_before) = open_index(&dir.join(INDEX), &lengths, false, &losses)?;
-    if forget_removed(&index, &found) {
+    if let Some(removed) = forget_removed(&index, &found) {
         // Durably, before a new pack can reuse the number of a removed one.
-        index.commit()?;
+        match index.commit() {
+            // A new pack gets a higher number than all others. A later commit, or the next start, forgets the removed.
+            Err(error) if error.kind() == ErrorKind::NoSpace && found.keys().any(|number| *number > removed) => {
+                tracing::warn!(%error, "the index on the disk still names packs that were removed");
+            }
+            committed => committed?,
+        }
     }
     let replay = Replay::new(&index, &found, blocks_before.is_some(), &losses);
     let has_index = replay.has_index;
@@ -124,11 +130,11 @@ fn remove_old_index(dir: &Path) -> Result<()> {
     }
 }
 
-/// Removes packs that no longer exist from the index. Returns whether there were any.
-pub(super) fn forget_removed(index: &Index, found: &BTreeMap<u32, FoundPack>) -> bool {
+/// Removes packs that no longer exist from the index. Returns the number of the newest of them.
+pub(super) fn forget_removed(index: &Index, found: &BTreeMap<u32, FoundPack>) -> Option<u32> {
     let removed: Vec<_> = index.packs().into_keys().filter(|number| !found.contains_key(number)).collect();
     index.forget(&removed);
-    !removed.is_empty()
+    removed.into_iter().max()
 }
 
 /// Result of replaying the packs at open.

@@ -94,7 +94,8 @@ impl DirectoryEdit {
             DataType::Directory => {
                 let attributes = data.attributes();
                 let mut basic = Basic::new(CidFormat::of(cid)?, node.links, &attributes, &sharding);
-                basic.data = node.data.unwrap_or_default();
+                // A directory may stay in memory for long, and a slice would keep the mapped pack of its block.
+                basic.data = Bytes::copy_from_slice(&node.data.unwrap_or_default());
                 Ok(Self { form: Form::Basic(basic), attributes, sharding })
             }
             DataType::HamtShard => {
@@ -396,6 +397,24 @@ mod tests {
     impl BlockSource for NoBlocks {
         async fn block(&self, cid: &Cid) -> Result<Bytes> {
             Err(Error::no_block(cid, "there are no blocks"))
+        }
+    }
+
+    #[tokio::test]
+    async fn decoded_directory_does_not_keep_its_block() {
+        for max_links in [None, Some(4)] {
+            let sharding = Sharding { size: DirectorySize::Disabled, threshold_bytes: 0, max_links, fanout: 8 };
+            let mut staging = Staging::new(Arc::new(NoBlocks));
+            let entry = DirectoryEdit::empty(CidFormat::V0, sharding).commit(&mut staging).unwrap();
+            let mut edit = DirectoryEdit::empty(CidFormat::V0, sharding);
+            for name in ["a", "b", "c", "d", "e", "f"] {
+                edit.insert(&staging, &LinkName::from(name), entry).await.unwrap();
+            }
+            let root = edit.commit(&mut staging).unwrap().cid;
+            let block = Bytes::from(staging.load(&root).await.unwrap().to_vec());
+            let decoded = DirectoryEdit::decode(&root, &block, sharding).unwrap();
+            assert_eq!(decoded.is_sharded(), max_links.is_some());
+            assert!(block.is_unique(), "{decoded:?}");
         }
     }
 
