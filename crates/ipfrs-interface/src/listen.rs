@@ -271,7 +271,7 @@ async fn resolve(endpoint: Endpoint<'_>) -> Result<Vec<SocketAddr>> {
         Err(e) => return Err(Error::internal("the resolver stopped").with_source(e)),
     };
     // RFC 6761, 6.3: it stands for both addresses, also if the machine resolves it to one.
-    if place.bare_host().eq_ignore_ascii_case("localhost") {
+    if endpoint.bare_host().eq_ignore_ascii_case("localhost") {
         let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()];
         addresses.extend(loopback.map(|ip| SocketAddr::new(ip, port)));
     }

@@ -93,7 +93,7 @@ async fn every_page_has_the_security_headers() {
     let gateway = TestGateway::start_with(|config| {
         (config.api.enabled, config.api.port) = (true, Some(0));
         config.dns.enabled = false;
-        let subdomains = ipfrs_http::HostConfig { subdomains: true, ..Default::default() };
+        let subdomains = HostConfig { subdomains: true, ..Default::default() };
         config.gateway.hosts.insert("example.com".into(), subdomains);
     })
     .await;
