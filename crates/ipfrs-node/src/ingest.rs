@@ -90,9 +90,7 @@ impl Ingestion {
 
     /// Returns whether the mutable file with these names is an object that a client is writing.
     pub(crate) fn is_written(&self, names: &[LinkName]) -> bool {
-        let [directory, name] = names else { return false };
-        let name = std::str::from_utf8(name.as_bytes()).ok().and_then(|name| name.parse::<IngestName>().ok());
-        let Some(name) = name.filter(|_| directory.as_bytes() == DIRECTORY.as_bytes()) else { return false };
+        let Some(name) = object_of(names) else { return false };
         self.open.states.lock().get(&(IngestStore::Ipfs, name)) == Some(&OpenState::Written)
     }
 
@@ -192,6 +190,13 @@ impl Node {
         };
         Ok(IngestObject { object, bytes, max_bytes: self.config().ingest.max_object_bytes, _mark: mark })
     }
+}
+
+/// Returns the name of the object at a path of the mutable files, if one can be there.
+fn object_of(names: &[LinkName]) -> Option<IngestName> {
+    let [directory, name] = names else { return None };
+    let name = std::str::from_utf8(name.as_bytes()).ok()?.parse::<IngestName>().ok()?;
+    (directory.as_bytes() == DIRECTORY.as_bytes()).then_some(name)
 }
 
 /// Returns the error for an object that exists.

@@ -51,6 +51,7 @@ impl Node {
     ) -> Result<()> {
         self.check_writable()?;
         let names = path.names();
+        self.recover_before_write(names).await?;
         // Writers that wait for another one hold no permit.
         let _lock = self.inner.mutable_files.locks.lock(names).await?;
         // Its writer would wait for this one, which may be as slow as its client likes.
