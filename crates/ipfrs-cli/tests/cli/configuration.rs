@@ -54,7 +54,7 @@ fn keys_are_shown_set_and_unset() {
         ("[cache]\nmax_bytes = 0x1_0000_0000_0000_0000", "line 2: cache.max_bytes = 0x10000000000000000: "),
         (
             "[retrieval]\nbitswap = { a = [1, 9223372036854775808] }",
-            "line 2: retrieval.bitswap = 9223372036854775808: ",
+            "line 2: retrieval.bitswap.a = 9223372036854775808: ",
         ),
         (
             "[auth]\nenabled = true\njwt_keys = \"/no/keys\"\njwt_issuer = \"https://a.example\"\njwt_audience = \"a\"",
