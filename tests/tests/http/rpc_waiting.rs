@@ -1,14 +1,17 @@
 //! Commands wait for content that peers do not have yet.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use ipfrs_core::{Cid, codec, hash, parse_cid};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::car::raw_cid;
 use crate::dag::car_of;
-use crate::harness::{ndjson, rpc_failure};
+use crate::harness::{client, ndjson, rpc_failure};
 use crate::peers::{calling, connect, listening};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -48,6 +51,30 @@ async fn commands_wait_for_content_that_a_peer_stores_later() {
     }
     until_wanted(json!([])).await;
     rpc_failure(gateway.rpc(&format!("block/get?arg={missing}&offline=true")).send().await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_that_waits_for_many_blocks_leaves_places_for_others() {
+    let (origin, gateway) = (listening(|_| {}).await, calling(wait_for_an_hour).await);
+    connect(&gateway, &origin).await;
+    let wait =
+        |number| gateway.rpc(&format!("block/get?arg={}", raw_cid(format!("missing {number}").as_bytes()))).send();
+    let mut waiting: FuturesUnordered<_> = (0..300).map(wait).map(tokio::spawn).collect();
+    // Half of the 512 places are for others, so at least 40 have none.
+    for _ in 0..40 {
+        let refused = timeout(MINUTE, waiting.next()).await.expect("a client has not all places");
+        rpc_failure(refused.unwrap().unwrap().unwrap()).await;
+    }
+    let cid = raw_cid(b"later");
+    let other = client().local_address(IpAddr::from([127, 0, 0, 2])).build().unwrap();
+    let waiting_other = tokio::spawn(other.post(gateway.url(&format!("/api/v0/block/get?arg={cid}"))).send());
+    let is_wanted = |wanted: Value| wanted["Keys"].as_array().unwrap().contains(&json!({ "/": cid }));
+    while !is_wanted(gateway.rpc_json("bitswap/wantlist").await) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(origin.add("raw-leaves=true&cid-version=1", "later").await, cid);
+    assert_eq!(waiting_other.await.unwrap().unwrap().text().await.unwrap(), "later");
+    timeout(MINUTE, gateway.stop()).await.expect("the daemon does not wait for the blocks");
 }
 
 #[tokio::test(flavor = "multi_thread")]
