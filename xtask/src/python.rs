@@ -20,7 +20,7 @@ pub(crate) fn requirements() -> Result<PathBuf> {
     Ok(workspace()?.join("tests/python/requirements.txt"))
 }
 
-/// Builds what [`test`] needs from cargo, if Python is available.
+/// Builds what [`test()`] needs from cargo, if Python is available.
 pub(crate) fn build() -> Result<()> {
     match Environment::with(ENVIRONMENT, &requirements()?) {
         Ok(environment) => wheel::of_tests(&environment).map(drop),
