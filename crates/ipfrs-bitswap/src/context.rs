@@ -1,8 +1,10 @@
 //! State that all tasks share.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipfrs_core::Cid;
+use ipfrs_core::fair_pool::FairPool;
 use libp2p::{Multiaddr, PeerId};
 use parking_lot::RwLock;
 use tokio::sync::{Semaphore, mpsc};
@@ -18,8 +20,8 @@ use crate::server::waiting::Waiting;
 /// Maximum number of blocks that are read at the same time, for all peers.
 const MAX_READS: usize = 64;
 
-/// Maximum number of callers that wait for a peer that has a block. What they want counts towards the wants that a peer
-/// accepts, of which others need a part.
+/// Maximum number of callers that wait for a peer that has a block, of which those of one client are at most as many as
+/// are free. What they want counts towards the wants that a peer accepts, of which others need a part.
 const MAX_PATIENT: usize = 512;
 
 /// State that all tasks share.
@@ -36,8 +38,8 @@ pub(crate) struct Context {
     pub send_memory: Arc<Semaphore>,
     /// Permits to read a block. Tasks receive them in the order in which they ask.
     pub reads: Semaphore,
-    /// Permits to wait for a peer that has a block.
-    pub patient: Semaphore,
+    /// Places of callers that wait for a peer that has a block.
+    pub patient: FairPool<Option<IpAddr>>,
     /// Cancelled when callers no longer wait for such a peer.
     pub waits_ended: CancellationToken,
     /// Peers to disconnect.
@@ -65,7 +67,7 @@ impl Context {
             receive_memory: Arc::new(Semaphore::new(memory)),
             send_memory: Arc::new(Semaphore::new(memory)),
             reads: Semaphore::new(MAX_READS),
-            patient: Semaphore::new(MAX_PATIENT),
+            patient: FairPool::new(MAX_PATIENT, 1, usize::MAX),
             waits_ended: CancellationToken::new(),
             disconnects,
             listen_addrs: RwLock::default(),

@@ -89,8 +89,8 @@ async fn run(session: Arc<Session>, needed: Needed, began: Instant) -> Fetched {
         if !is_patient {
             return false;
         }
-        let Ok(_place) = session.retrieval.waits_for_peers.take(session.client(), 1) else { return false };
-        let Some((block, memory)) = peers.get_when_available(&cid).await else { return false };
+        let available = peers.get_when_available(&cid, session.client());
+        let Some((block, memory)) = available.await else { return false };
         session.deliver(vec![block], false, memory);
         true
     };

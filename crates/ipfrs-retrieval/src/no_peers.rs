@@ -1,5 +1,7 @@
 //! Types without the feature `bitswap`: there are no peers.
 
+use std::net::IpAddr;
+
 use ipfrs_core::{Block, Cid, Error, Result};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
@@ -75,7 +77,7 @@ impl PeerSession {
     }
 
     #[expect(clippy::unused_async, reason = "the same signature as with the feature")]
-    pub(crate) async fn get_when_available(&self, _cid: &Cid) -> Option<(Block, ())> {
+    pub(crate) async fn get_when_available(&self, _cid: &Cid, _client: Option<IpAddr>) -> Option<(Block, ())> {
         match *self {}
     }
 

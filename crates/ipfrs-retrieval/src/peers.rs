@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -133,10 +134,10 @@ impl PeerSession {
     }
 
     /// Fetches a block as [`Self::get`] does, but waits until a connected peer has it, also one that connects later.
-    /// Returns `None` if Bitswap cannot fetch such a block, if too many callers wait, and when the node stops.
-    pub(crate) async fn get_when_available(&self, cid: &Cid) -> Option<(Block, MessageMemory)> {
+    /// Returns `None` if Bitswap cannot fetch such a block, if too many callers wait, in all or of this `client`, and when the node stops.
+    pub(crate) async fn get_when_available(&self, cid: &Cid, client: Option<IpAddr>) -> Option<(Block, MessageMemory)> {
         let Inner { bitswap, session, last_delivery, .. } = &*self.0;
-        let mut received = pin!(session.receive_when_available(cid));
+        let mut received = pin!(session.receive_when_available(cid, client));
         loop {
             let another = bitswap.next_connection();
             let mut connected = bitswap.peers();

@@ -24,7 +24,7 @@ use crate::peers::Exchange;
 use crate::readers::{Lingering, MAX_LINGERING, Reading};
 use crate::routing::{Provider, Router, Routers};
 use crate::session::Session;
-use crate::shared::{Admits, BUFFER_KIB, FIRST_BLOCKS, OnEnd, Shared, WAITS_FOR_PEERS};
+use crate::shared::{Admits, BUFFER_KIB, FIRST_BLOCKS, OnEnd, Shared};
 use crate::source::Sources;
 use crate::want::Want;
 
@@ -102,7 +102,6 @@ impl Retriever {
             takes_hints: config.provider_hints,
             name,
             first_blocks: Turns::new(FIRST_BLOCKS, 1),
-            waits_for_peers: FairPool::new(WAITS_FOR_PEERS, 1, usize::MAX),
             buffer: Arc::new(Semaphore::new(BUFFER_KIB as usize)),
         };
         let permits = FairPool::new(config.max_sessions, CLIENT_MINIMUM, usize::MAX);

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipfrs_core::fair_pool::FairPool;
 use ipfrs_core::turns::Turns;
 use ipfrs_core::{Block, Cid, Result};
 use ipfrs_store::BlockStore;
@@ -24,9 +23,6 @@ pub(crate) const BATCH_BYTES: usize = 4 << 20;
 /// Number of streams that may receive the first block of a batch at the same time, of which one client has at most as
 /// many as are free: a source may take half a minute for it. A block has at most 2 MiB.
 pub(crate) const FIRST_BLOCKS: usize = 128;
-/// Number of fetches that may wait for a peer that has the block, as many as Bitswap permits. One client has at most as
-/// many as are free.
-pub(crate) const WAITS_FOR_PEERS: usize = 512;
 /// Memory for all other blocks between a source and the store, for all sessions, in KiB.
 pub(crate) const BUFFER_KIB: u32 = 128 * 1024;
 
@@ -76,8 +72,6 @@ pub(crate) struct Shared {
     pub(crate) name: String,
     /// Places of [`FIRST_BLOCKS`].
     pub(crate) first_blocks: Turns<Option<IpAddr>>,
-    /// Places of [`WAITS_FOR_PEERS`].
-    pub(crate) waits_for_peers: FairPool<Option<IpAddr>>,
     pub(crate) buffer: Arc<Semaphore>,
 }
 

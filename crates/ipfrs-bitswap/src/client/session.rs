@@ -5,6 +5,7 @@ mod peer_table;
 mod want_table;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -86,16 +87,16 @@ impl Session {
     }
 
     /// Does the same as [`Self::receive`], but waits until a peer has the block, if none of the known ones has it. The
-    /// peers remember the want, and those that are added later are asked, too. Beyond 512 callers, further ones do not
-    /// wait.
+    /// peers remember the want, and those that are added later are asked, too. At most 512 callers wait, those of one
+    /// `client` at most as many as are free for others.
     ///
     /// # Errors
     /// - [`ErrorKind::Unavailable`] if the node is shut down, and after [`Bitswap::end_waits`].
     /// - [`ErrorKind::Unsupported`] for an unknown hash function and a truncated digest.
     /// - As [`Self::get`] if there are too many callers.
-    pub async fn receive_when_available(&self, cid: &Cid) -> Result<Received> {
+    pub async fn receive_when_available(&self, cid: &Cid, client: Option<IpAddr>) -> Result<Received> {
         let context = &self.0.node.network().context;
-        let Ok(_permit) = context.patient.try_acquire() else { return self.request(cid, false).await };
+        let Ok(_place) = context.patient.take(client, 1) else { return self.request(cid, false).await };
         tokio::select! {
             received = self.request(cid, true) => received,
             () = context.waits_ended.cancelled() => {

@@ -1,5 +1,6 @@
 //! Blocks between nodes.
 
+use std::net::IpAddr;
 use std::pin::pin;
 use std::slice;
 use std::time::Duration;
@@ -86,7 +87,7 @@ async fn patient_caller_receives_a_block_that_is_stored_later() {
     let (server, client) = (node(config(Transport::Tcp)).await, node(config(Transport::Tcp)).await);
     let session = client.bitswap.session(None);
     let late = block(1, 5000);
-    let mut patient = pin!(session.receive_when_available(late.cid()));
+    let mut patient = pin!(session.receive_when_available(late.cid(), None));
     assert!(poll!(&mut patient).is_pending());
     assert_eq!(session.get(late.cid()).await.unwrap_err().kind(), ErrorKind::Unavailable, "others do not wait");
     let connected = client.bitswap.next_connection();
@@ -109,7 +110,7 @@ async fn want_of_a_patient_caller_ends_with_the_caller() {
     session.add_providers(vec![server.provider()]);
     let missing = blocks(20, 10);
     let mut patient: Vec<_> =
-        missing.iter().map(|block| Box::pin(session.receive_when_available(block.cid()))).collect();
+        missing.iter().map(|block| Box::pin(session.receive_when_available(block.cid(), None))).collect();
     for caller in &mut patient {
         assert!(poll!(caller).is_pending());
     }
@@ -128,7 +129,7 @@ async fn peer_that_connects_again_is_asked_for_patient_callers() {
     let session = client.bitswap.session(None);
     session.add_providers(vec![server.provider()]);
     let late = block(1, 5000);
-    let mut patient = pin!(session.receive_when_available(late.cid()));
+    let mut patient = pin!(session.receive_when_available(late.cid(), None));
     assert!(poll!(&mut patient).is_pending());
     assert_eq!(session.get(late.cid()).await.unwrap_err().missing_block(), Some(*late.cid()));
     // Without a notification, the peer does not serve the want that it has.
@@ -143,30 +144,33 @@ async fn patient_callers_fail_once_waits_have_ended() {
     let client = node(config(Transport::Tcp)).await;
     let session = client.bitswap.session(None);
     let missing = block(1, 10);
-    let mut patient = pin!(session.receive_when_available(missing.cid()));
+    let mut patient = pin!(session.receive_when_available(missing.cid(), None));
     assert!(poll!(&mut patient).is_pending());
     client.bitswap.end_waits();
     assert_eq!(patient.await.unwrap_err().kind(), ErrorKind::Unavailable);
-    let later = session.receive_when_available(missing.cid()).await;
+    let later = session.receive_when_available(missing.cid(), None).await;
     assert_eq!(later.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn patient_callers_have_a_limit() {
+async fn patient_callers_have_a_limit_and_leave_half_of_it_to_other_clients() {
     let client = node(config(Transport::Tcp)).await;
     let session = client.bitswap.session(None);
     let missing = block(1, 10);
-    let mut patient: Vec<_> = (0..512).map(|_| Box::pin(session.receive_when_available(missing.cid()))).collect();
+    let receive = |number| session.receive_when_available(missing.cid(), Some(IpAddr::from([127, 0, 0, number])));
+    let mut patient: Vec<_> = (0..256).map(|_| Box::pin(receive(1))).collect();
     for caller in &mut patient {
         assert!(poll!(caller).is_pending());
     }
-    let refused = session.receive_when_available(missing.cid()).await;
-    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable);
-    drop(patient.pop());
-    let mut next = pin!(session.receive_when_available(missing.cid()));
+    assert_eq!(receive(1).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let mut of_another = pin!(receive(2));
+    patient.truncate(254);
+    let mut next = pin!(receive(1));
     // The session handles calls in their order.
+    assert!(poll!(&mut of_another).is_pending());
     assert!(poll!(&mut next).is_pending());
     assert_eq!(session.get(missing.cid()).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(poll!(&mut of_another).is_pending());
     assert!(poll!(&mut next).is_pending());
 }
 
