@@ -20,7 +20,6 @@ mod head_deadline;
 mod health;
 mod https;
 mod ingest;
-mod json_object;
 mod leading_slashes;
 mod listed_routes;
 mod log_levels;

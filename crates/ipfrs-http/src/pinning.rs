@@ -13,6 +13,7 @@ use http::StatusCode;
 use http::request::Parts;
 use ipfrs_core::{Error, ErrorKind, Result, parse_cid, timestamp};
 use ipfrs_middleware::auth::{Caller, Scope, TOKEN_PREFIX};
+use ipfrs_middleware::json_object;
 use ipfrs_node::PinRequestFilter;
 use ipfrs_rpc::types::{PinResults, PinState, PinStatus, RequestedPin};
 
@@ -21,7 +22,6 @@ use crate::access_rule::Access;
 use crate::body;
 use crate::error::{PinningProblem, pinning_method_not_allowed};
 use crate::head_deadline::in_time;
-use crate::json_object;
 use crate::listed_routes::ListedRoutes;
 use crate::origin;
 use crate::path_parameter;

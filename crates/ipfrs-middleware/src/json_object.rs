@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 ///
 /// # Errors
 /// What is wrong, for the client.
-pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
+pub fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
     match text.trim_ascii_start().first() {
         Some(b'[') => Err("it is a list and no object".to_owned()),
         _ => serde_json::from_slice(text).map_err(|e| e.to_string()),
@@ -22,7 +22,10 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String>
 
 /// An object within another one, which is not read from the list of its values.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Object<T>(pub(crate) T);
+pub struct Object<T>(
+    /// The value.
+    pub T,
+);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -49,7 +52,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 ///
 /// # Errors
 /// The name of a repeated member, or what is there in place of an object.
-pub(crate) fn distinct<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Map<String, Value>>, D::Error> {
+pub fn distinct<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Map<String, Value>>, D::Error> {
     struct Members;
 
     impl<'de> Visitor<'de> for Members {

@@ -10,6 +10,7 @@ mod broken_body;
 mod client;
 mod deadline;
 mod idle_timer;
+pub mod json_object;
 mod lifecycle;
 mod metrics;
 mod multipart_feed;

@@ -4,7 +4,6 @@
 //! async-graphql has this protocol too, but with other close codes, with errors as results, and without a limit on the
 //! operations of a connection.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -20,10 +19,9 @@ use futures::stream::{BoxStream, Peekable};
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_middleware::Client;
 use ipfrs_middleware::auth::Caller;
+use ipfrs_middleware::json_object::{self, Object};
 use ipfrs_middleware::websocket::{Disconnected, HandshakeError, Incoming, WebSocket};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep_until};
 
@@ -60,8 +58,7 @@ enum Message {
     },
     Subscribe {
         id: String,
-        #[serde(deserialize_with = "object")]
-        payload: Box<Request>,
+        payload: Object<Box<Request>>,
     },
     Complete {
         id: String,
@@ -88,34 +85,6 @@ enum Reply<'a> {
     Complete {
         id: &'a str,
     },
-}
-
-/// Parses a message. The library also reads an object from the list of its members, which is refused here and by
-/// [`object`].
-fn parse(text: &str) -> Result<Message, String> {
-    match text.trim_ascii_start().starts_with('[') {
-        true => Err("it is a list and no object".to_owned()),
-        false => serde_json::from_str(text).map_err(|e| e.to_string()),
-    }
-}
-
-/// Reads a request from an object.
-fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<Request>, D::Error> {
-    struct Object;
-
-    impl<'de> Visitor<'de> for Object {
-        type Value = Box<Request>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object with a query")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-            Request::deserialize(MapAccessDeserializer::new(map)).map(Box::new)
-        }
-    }
-
-    deserializer.deserialize_map(Object)
 }
 
 /// A running operation.
@@ -209,7 +178,8 @@ impl Session {
         let Incoming::Text(text) = incoming else {
             return Err(Some(Close(4400, "messages are JSON text".to_owned())));
         };
-        let message = parse(&text).map_err(|why| Some(Close(4400, format!("Invalid message: {why}"))))?;
+        let message =
+            json_object::parse(text.as_bytes()).map_err(|why| Some(Close(4400, format!("Invalid message: {why}"))))?;
         // An operation costs as much as a request.
         if !matches!(message, Message::Subscribe { .. }) {
             self.pay_control(socket, text.len());
@@ -236,7 +206,7 @@ impl Session {
             Message::Subscribe { id, .. } if self.running.iter().any(|running| running.id == id) => {
                 Err(Some(Close(4409, format!("Subscriber for {id} already exists"))))
             }
-            Message::Subscribe { id, payload } => self.subscribe(socket, id, *payload, text.len()).await,
+            Message::Subscribe { id, payload } => self.subscribe(socket, id, *payload.0, text.len()).await,
         }
     }
 

@@ -1,11 +1,10 @@
 //! Messages of `/ws`.
 
 use ipfrs_core::{Error, Result};
+use ipfrs_middleware::json_object;
 use ipfrs_node::Topic;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use crate::json_object;
 
 /// Maximum length of an ID, in bytes.
 const MAX_ID_BYTES: usize = 128;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use ipfrs_core::{Error, ErrorKind};
 use ipfrs_middleware::Client;
+use ipfrs_middleware::json_object;
 use ipfrs_middleware::websocket::{Disconnected, Incoming, WebSocket, WebSocketCloseCode};
 use ipfrs_node::IngestStore;
 use tokio::time::{Instant, sleep_until};
@@ -16,7 +17,6 @@ use super::messages::{Request, Response};
 use super::writer::{Batch, Sink, Stored, Writer};
 use super::{Place, Target};
 use crate::access::SessionAudit;
-use crate::json_object;
 use crate::state::AppState;
 
 /// Reason why the reading of messages ended.

@@ -5,10 +5,10 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use ipfrs_core::{Error, Result};
 use ipfrs_middleware::accept::preferred;
+use ipfrs_middleware::json_object;
 use serde::Deserialize;
 
 use crate::gateway::format::CAR_MEDIA_TYPE;
-use crate::json_object;
 
 /// Parses JSON, whatever the request's `Content-Type`: `curl -d` sends form-urlencoded.
 pub(super) fn json<'a, T: Deserialize<'a>>(body: &'a Bytes, expected: &str) -> Result<T> {

@@ -16,6 +16,7 @@ use ipfrs_core::hash::HashFunction;
 use ipfrs_core::{Error, Result, codec, parse_cid};
 use ipfrs_middleware::RequestMemory;
 use ipfrs_middleware::auth::stored_blocks;
+use ipfrs_middleware::json_object::Object;
 use ipfrs_node::{BatchItem, BatchPut, BatchPutOutcome, BlockFormat, PutBlock, PutMode, TransactionStatus, car};
 use ipfrs_rpc::types::{RefusedItem, StoredBatch, StoredItem};
 use parking_lot::Mutex;
@@ -28,7 +29,6 @@ use super::parameters;
 use crate::access::StoredObject;
 use crate::body::{self, Whole};
 use crate::error::{Problem, part_text};
-use crate::json_object::Object;
 use crate::request_id::RequestId;
 use crate::state::AppState;
 
